@@ -1,0 +1,1 @@
+"""The thermocline command line: validate, explain."""

@@ -1,0 +1,1 @@
+"""The Kubernetes operator that reconciles TieredReplicaSet resources."""
