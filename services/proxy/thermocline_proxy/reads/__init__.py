@@ -1,0 +1,1 @@
+"""Reads on tiered namespaces: the shell around the routes of ``routing``."""

@@ -1,0 +1,1 @@
+"""Writes on tiered namespaces: plans are pure, running them is the shell."""
