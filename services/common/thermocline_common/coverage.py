@@ -105,7 +105,10 @@ def parse_coverage(document: Mapping[str, Any]) -> Coverage:
         raised=int(document.get("raised", 0)),
         epoch=document.get("epoch"),
         look_back=Tier(look_back) if look_back else None,
-        unique=tuple(UniqueIndex(u["name"], tuple(u["paths"]), bool(u["plain"])) for u in document.get("unique", ())),
+        unique=tuple(
+            UniqueIndex(u["name"], tuple(u["paths"]), bool(u["plain"]))
+            for u in document.get("unique", ())
+        ),
         unknown_fields={k: v for k, v in document.items() if k not in known},
     )
 

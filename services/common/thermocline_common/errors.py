@@ -92,7 +92,9 @@ class CommandError(ThermoclineError):
     knows that nothing was executed.
     """
 
-    def __init__(self, code: int, message: str, *, code_name: str | None = None, labels: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, code: int, message: str, *, code_name: str | None = None, labels: tuple[str, ...] = ()
+    ) -> None:
         super().__init__(message)
         self.code = int(code)
         self.message = message

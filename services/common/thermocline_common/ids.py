@@ -22,7 +22,20 @@ DOUBLE, STRING, DOCUMENT, ARRAY, BINARY, OBJECT_ID, DATE = 0x01, 0x02, 0x03, 0x0
 REGEX, DBPOINTER, CODE, SYMBOL, CODE_W_SCOPE, INT32, TIMESTAMP, INT64, DECIMAL = (
     0x0B, 0x0C, 0x0D, 0x0E, 0x0F, 0x10, 0x11, 0x12, 0x13,
 )  # fmt: skip
-_FIXED = {0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16, 0xFF: 0, 0x7F: 0}
+_FIXED = {
+    0x01: 8,
+    0x06: 0,
+    0x07: 12,
+    0x08: 1,
+    0x09: 8,
+    0x0A: 0,
+    0x10: 4,
+    0x11: 8,
+    0x12: 8,
+    0x13: 16,
+    0xFF: 0,
+    0x7F: 0,
+}
 
 
 class InvalidElement(ValueError):
@@ -91,7 +104,11 @@ def _number(kind: int, raw: bytes) -> bytes:
     sign, digits, exponent = exact.as_tuple()
     if isinstance(exponent, int) and 0 <= exponent <= 40:
         return b"n%d" % int(exact)
-    return b"n%s%s|%s" % (b"-" if sign else b"", "".join(map(str, digits)).encode(), str(exponent).encode())
+    return b"n%s%s|%s" % (
+        b"-" if sign else b"",
+        "".join(map(str, digits)).encode(),
+        str(exponent).encode(),
+    )
 
 
 def value_key(kind: int, raw: bytes) -> bytes:
@@ -156,7 +173,12 @@ def wrap(*parts: bytes) -> bytes:
 
 def array(documents: Iterable[tuple[int, bytes]]) -> bytes:
     """A raw BSON array's value bytes, of (type, value bytes) pairs."""
-    return wrap(*(bytes((kind,)) + str(i).encode() + b"\0" + value for i, (kind, value) in enumerate(documents)))
+    return wrap(
+        *(
+            bytes((kind,)) + str(i).encode() + b"\0" + value
+            for i, (kind, value) in enumerate(documents)
+        )
+    )
 
 
 def string(name: bytes, text: str) -> bytes:

@@ -39,9 +39,9 @@ class Record:
     @classmethod
     def parse(cls, document: RawBSONDocument) -> "Record":
         """From a raw document of ``thermocline.removed``. Raises ``KeyError``/``ValueError`` on foreign data."""
-        for name, _, _, start, end in elements(document.raw):
+        for name, _, _, start, end in elements(bytes(document.raw)):
             if name == b"_id":
-                key = document.raw[start:end]
+                key = bytes(document.raw[start:end])
                 break
         else:
             raise KeyError("_id")

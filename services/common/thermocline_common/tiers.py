@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+from bson.binary import UuidRepresentation
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
-from bson.binary import UuidRepresentation
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.database import AsyncDatabase
 
@@ -31,6 +31,8 @@ class Tiers:
     archive: AsyncMongoClient[dict[str, Any]]
 
 
-def raw_database(client: AsyncMongoClient[dict[str, Any]], name: str) -> AsyncDatabase[RawBSONDocument]:
+def raw_database(
+    client: AsyncMongoClient[dict[str, Any]], name: str
+) -> AsyncDatabase[RawBSONDocument]:
     """A database whose replies and documents stay raw."""
-    return client.get_database(name, codec_options=RAW)  # type: ignore[arg-type,return-value]
+    return client.get_database(name, codec_options=RAW)  # type: ignore[return-value]

@@ -17,7 +17,17 @@ from thermocline_common.ids import DocId
 from thermocline_proxy.commands.command import Command
 from thermocline_proxy.routing.snapshot import Snapshot
 
-__all__ = ["DocId", "Exchange", "Gateway", "Identity", "Leases", "Reply", "Request", "Tier", "Tiers"]
+__all__ = [
+    "DocId",
+    "Exchange",
+    "Gateway",
+    "Identity",
+    "Leases",
+    "Reply",
+    "Request",
+    "Tier",
+    "Tiers",
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,9 @@ from bson.raw_bson import RawBSONDocument
 from thermocline_common.ids import ARRAY, DOCUMENT, elements, wrap
 
 CODEC: CodecOptions[RawBSONDocument] = CodecOptions(
-    document_class=RawBSONDocument, tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_MS
+    document_class=RawBSONDocument,
+    tz_aware=True,
+    datetime_conversion=DatetimeConversion.DATETIME_MS,
 )
 """Nested documents stay raw; dates are ``DatetimeMS``, because years beyond 9999 occur."""
 
@@ -69,7 +71,9 @@ class Command:
         entry = self.fields.get(field)
         if entry is None or entry[0] != ARRAY:
             return []
-        return [entry[1][start:end] for _, kind, _, start, end in elements(entry[1]) if kind == DOCUMENT]
+        return [
+            entry[1][start:end] for _, kind, _, start, end in elements(entry[1]) if kind == DOCUMENT
+        ]
 
     def changed(
         self,

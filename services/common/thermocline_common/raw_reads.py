@@ -1,0 +1,135 @@
+"""Reads of raw documents by plain commands: any readConcern, any extra field, all batches in one session."""
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any
+
+from bson.int64 import Int64
+from bson.raw_bson import RawBSONDocument
+from bson.timestamp import Timestamp
+from pymongo import AsyncMongoClient, ReadPreference
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.read_preferences import _ServerMode
+
+from thermocline_common import names
+from thermocline_common.ids import DocId, in_filter, records_filter
+from thermocline_common.removals import Record
+from thermocline_common.tiers import RAW, raw_database
+
+Client = AsyncMongoClient[dict[str, Any]]
+
+
+async def run_raw(
+    client: Client,
+    database: str,
+    command: Mapping[str, Any],
+    *,
+    session: AsyncClientSession | None = None,
+    read_preference: _ServerMode = ReadPreference.PRIMARY,
+) -> RawBSONDocument:
+    """One command; its whole reply, raw. Raises PyMongo's errors."""
+    return await raw_database(client, database).command(
+        dict(command), session=session, read_preference=read_preference, codec_options=RAW
+    )
+
+
+async def find_raw(
+    client: Client,
+    database: str,
+    command: Mapping[str, Any],
+    *,
+    session: AsyncClientSession | None = None,
+    read_preference: _ServerMode = ReadPreference.PRIMARY,
+    cluster_time: Mapping[str, Any] | None = None,
+) -> AsyncIterator[RawBSONDocument]:
+    """Every document of a ``find`` or ``aggregate`` command, in order.
+
+    The command goes as it is, so ``readConcern``, ``collectionUUID`` and ``batchSize`` are the
+    caller's. ``cluster_time``: the tier's signed ``$clusterTime`` to make known to the member.
+    Raises PyMongo's errors; a cursor that is left early is killed.
+    """
+    own = session is None
+    session = session or client.start_session(causal_consistency=False)
+    if cluster_time is not None:
+        session.advance_cluster_time(cluster_time)
+    collection = next(iter(command.values()))
+    cursor_id = 0
+    try:
+        reply = await run_raw(
+            client, database, command, session=session, read_preference=read_preference
+        )
+        cursor = reply["cursor"]
+        cursor_id = int(cursor["id"])
+        for document in cursor["firstBatch"]:
+            yield document
+        while cursor_id:
+            more = {"getMore": Int64(cursor_id), "collection": collection}
+            reply = await run_raw(
+                client, database, more, session=session, read_preference=read_preference
+            )
+            cursor = reply["cursor"]
+            cursor_id = int(cursor["id"])
+            for document in cursor["nextBatch"]:
+                yield document
+    finally:
+        if cursor_id:
+            kill = {"killCursors": collection, "cursors": [Int64(cursor_id)]}
+            await run_raw(client, database, kill, session=session, read_preference=read_preference)
+        if own:
+            await session.end_session()
+
+
+async def find_by_ids(
+    client: Client,
+    namespace: str,
+    ids: Iterable[DocId],
+    *,
+    fields: Mapping[str, Any] | None = None,
+    session: AsyncClientSession | None = None,
+    cluster_time: Mapping[str, Any] | None = None,
+) -> dict[DocId, RawBSONDocument]:
+    """The documents of these ids, from the primary. ``fields``: more fields of the find command."""
+    database, collection = namespace.split(".", 1)
+    wanted = list(ids)
+    if not wanted:
+        return {}
+    command = {
+        "find": collection,
+        "filter": RawBSONDocument(in_filter(wanted)),
+        "batchSize": len(wanted) + 1,
+    }
+    command.update(fields or {})
+    return {
+        DocId.of_document(bytes(document.raw)): document
+        async for document in find_raw(
+            client, database, command, session=session, cluster_time=cluster_time
+        )
+    }
+
+
+async def read_records(
+    client: Client,
+    namespace: str,
+    ids: Iterable[DocId],
+    *,
+    session: AsyncClientSession | None = None,
+) -> dict[DocId, Record]:
+    """The removal records of these ids, from the fast tier's primary (``client`` is the fast tier's)."""
+    wanted = list(ids)
+    if not wanted:
+        return {}
+    command = {
+        "find": names.REMOVED,
+        "filter": RawBSONDocument(records_filter(namespace, wanted)),
+        "batchSize": len(wanted) + 1,
+    }
+    found = {}
+    async for document in find_raw(client, names.DATABASE, command, session=session):
+        record = Record.parse(document)
+        found[record.id] = record
+    return found
+
+
+def operation_time(reply: Mapping[str, Any]) -> Timestamp:
+    """The ``operationTime`` of a reply. Raises ``KeyError`` on a server that isn't in a replica set."""
+    time: Timestamp = reply["operationTime"]
+    return time
