@@ -1,0 +1,1 @@
+"""The resource ``TieredReplicaSet``: its models, rules and CRD. Pure: no I/O, no clock, no network."""
