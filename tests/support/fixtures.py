@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import pytest
 
+from support import accounts
 from support.binaries import NoMongodError, find_mongod
 from support.mongod import ReplicaSet
 
@@ -18,6 +19,8 @@ _SYSTEM_DATABASES = frozenset({"admin", "config", "local"})
 
 def wipe(replica_set: ReplicaSet) -> None:
     """Drop every database but the server's own, and every user but the root user."""
+    if replica_set.keyfile:
+        accounts.drop_users(replica_set)
     with replica_set.client() as client:
         for name in client.list_database_names():
             if name not in _SYSTEM_DATABASES:
