@@ -1,0 +1,70 @@
+"""JSON logs on standard error, one object a line, without secrets."""
+
+import datetime as dt
+import json
+import logging
+import re
+import sys
+from typing import Any, Final
+
+_USERINFO = re.compile(r"(mongodb(?:\+srv)?://)[^\s@]*@", re.IGNORECASE)
+_STANDARD: Final = frozenset(logging.makeLogRecord({}).__dict__) | {
+    "message",
+    "asctime",
+    "taskName",
+}
+_secrets: set[str] = set()
+
+
+def add_secret(value: str) -> None:
+    """Never write ``value`` into a log from now on. Very short ones can't be told from other text."""
+    if len(value) >= 4:
+        _secrets.add(value)
+
+
+def redact(text: str) -> str:
+    """``text`` without user and password of connection strings, and without known secrets."""
+    text = _USERINFO.sub(r"\1***@", text)
+    for secret in _secrets:
+        if secret in text:
+            text = text.replace(secret, "***")
+    return text
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(v) for v in value]
+    return redact(str(value))
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a record: time (UTC), level, logger, message, the record's extras, error."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        when = dt.datetime.fromtimestamp(record.created, dt.UTC)
+        entry: dict[str, Any] = {
+            "time": when.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": redact(record.getMessage()),
+        }
+        entry |= {k: _plain(v) for k, v in record.__dict__.items() if k not in _STANDARD}
+        if record.exc_info:
+            entry["error"] = redact(self.formatException(record.exc_info))
+        return json.dumps(entry, ensure_ascii=False, default=str)
+
+
+def configure(level: str = "info") -> None:
+    """Send everything at or above ``level`` to standard error as JSON; libraries from warnings up."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    for name in ("common", "proxy", "feeder", "evictor", "warmer", "operator"):
+        logging.getLogger(f"thermocline_{name}").setLevel(level.upper())
+    logging.captureWarnings(capture=True)

@@ -1,0 +1,295 @@
+"""How every service runs: arguments, logs, signals, manifest, tiers, admin port, heartbeat.
+
+A service is started by :func:`main` and gets a :class:`Context`. A tier that is down, missing
+credentials or a failing service never end the process: the status says what is wrong, and the work
+is taken up again with growing pauses.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import random
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from prometheus_client import CollectorRegistry
+
+from thermocline_common import __version__, admin, clients, logs, tier_watch
+from thermocline_common.clock import monotonic
+from thermocline_common.errors import ConfigError
+from thermocline_common.health import Heartbeat, Problems
+from thermocline_common.manifest import ManifestFollower
+from thermocline_common.metrics import CommonMetrics
+from thermocline_common.settings import parse_arguments
+from thermocline_common.spec.manifest import ManifestError
+from thermocline_common.spec.status import ServiceStatus, TierStatus
+from thermocline_common.tiers import Tiers
+
+__all__ = ["Context", "Heartbeat", "Problems", "Service", "main"]
+
+log = logging.getLogger(__name__)
+
+LONGEST_PAUSE = 30.0
+"""Seconds between two attempts, at most."""
+
+
+class Service(Protocol):
+    """What a service implements."""
+
+    @property
+    def name(self) -> str:
+        """Such as ``feeder``; its own part of the status stands under it."""
+        ...
+
+    async def run(self, context: "Context") -> None:
+        """Work until ``context.stop`` is set, finish the work in hand, return.
+
+        Returning ends the process with ``context.exit_code``. An exception is shown as a problem,
+        and a new instance of the service is run after a pause.
+        """
+        ...
+
+    def status(self) -> Mapping[str, Any]:
+        """JSON for ``/status``; called at any time, also before :meth:`run`."""
+        ...
+
+    def ready(self) -> bool:
+        """Whether the service does its work; called at any time."""
+        ...
+
+
+@dataclass(slots=True)
+class Context:
+    """What a service works with.
+
+    ``stop`` is set by SIGTERM or SIGINT. ``tiers`` stay open until :meth:`Service.run` has ended.
+    """
+
+    manifest: ManifestFollower
+    tiers: Tiers
+    stop: asyncio.Event
+    heartbeat: Heartbeat
+    registry: CollectorRegistry
+    arguments: argparse.Namespace
+    problems: Problems
+    exit_code: int = 0
+
+    async def stopping(self, seconds: float) -> bool:
+        """Wait ``seconds``, or until ``stop`` is set; whether it is set."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.stop.wait(), seconds)
+        return self.stop.is_set()
+
+
+@dataclass(slots=True)
+class _Process:
+    """The parts of a running service's process."""
+
+    factory: Callable[[argparse.Namespace], Service]
+    name: str
+    arguments: argparse.Namespace
+    manifest: ManifestFollower
+    problems: Problems
+    heartbeat: Heartbeat
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    tier_status: dict[str, TierStatus] = field(default_factory=dict)
+    started: float = field(default_factory=monotonic)
+    service: Service | None = None
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    metrics: CommonMetrics | None = None
+
+    def ready(self) -> bool:
+        return self.service is not None and not self.stop.is_set() and self.service.ready()
+
+    def status(self) -> Mapping[str, Any]:
+        metadata = self.manifest.current.metadata
+        own = dict(self.service.status()) if self.service is not None else {}
+        return ServiceStatus(
+            service=self.name,
+            version=__version__,
+            namespace=metadata.namespace,
+            name=metadata.name,
+            uid=metadata.uid,
+            applied_generation=self.manifest.applied_generation,
+            ready=self.ready(),
+            stopping=self.stop.is_set(),
+            uptime_seconds=round(monotonic() - self.started, 3),
+            heartbeat_age_seconds=round(self.heartbeat.age, 3),
+            problems=dict(self.problems.current),
+            tiers=self.tier_status,
+        ).document(own)
+
+    def fresh_registry(self) -> CollectorRegistry:
+        """A registry for a new instance of the service, which registers its metrics again."""
+        registry = CollectorRegistry()
+        self.metrics = CommonMetrics(registry, self.name, lambda: self.heartbeat.age)
+        self.registry = registry
+        return registry
+
+    async def pause(self, seconds: float) -> None:
+        """Wait, at most until ``stop``; the loop counts as alive meanwhile."""
+        end = monotonic() + seconds
+        while not self.stop.is_set() and (left := end - monotonic()) > 0:
+            self.heartbeat.beat()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.stop.wait(), min(1.0, left))
+        self.heartbeat.beat()
+
+    async def open_tiers(self) -> Tiers | None:
+        """Both tiers, as soon as their credentials are complete; None: told to stop before."""
+        while not self.stop.is_set():
+            try:
+                tiers = clients.open_tiers(
+                    self.manifest.current, self.arguments.credentials, f"thermocline-{self.name}"
+                )
+            except ConfigError as error:
+                self.problems.set("credentials", str(error))
+                await self.pause(1.0)
+            else:
+                self.problems.clear("credentials")
+                return tiers
+        return None
+
+    async def supervise(self) -> int:
+        """Run the service again and again until it ends by itself; its exit code."""
+        pause = 0.5
+        while not self.stop.is_set():
+            began = monotonic()
+            tiers = await self.open_tiers()
+            if tiers is None:
+                break
+            registry = self.fresh_registry()
+            self.service = self.factory(self.arguments)
+            context = Context(
+                self.manifest,
+                tiers,
+                self.stop,
+                self.heartbeat,
+                registry,
+                self.arguments,
+                self.problems,
+            )
+            watch = asyncio.create_task(self._watch(tiers))
+            try:
+                await self.service.run(context)
+            except Exception as error:
+                log.exception("the service failed")
+                self.problems.set(
+                    "service",
+                    f"{self.name} failed and is tried again: {type(error).__name__}: {logs.redact(str(error))}",
+                )
+            else:
+                return context.exit_code
+            finally:
+                watch.cancel()
+                for result in await asyncio.gather(watch, return_exceptions=True):
+                    if isinstance(result, Exception):
+                        log.error("watching the tiers failed", exc_info=result)
+                await clients.close_tiers(tiers)
+            if monotonic() - began > 2 * LONGEST_PAUSE:
+                pause = 0.5
+            await self.pause(pause * random.uniform(0.75, 1.25))  # noqa: S311 (jitter)
+            pause = min(LONGEST_PAUSE, pause * 2)
+        return 0
+
+    async def _watch(self, tiers: Tiers) -> None:
+        """Keep the status of both tiers, and what the manifest asks for that needs a restart, up to date."""
+        used = self.manifest.current.spec
+        steady = monotonic()
+        while True:
+            self.tier_status |= await tier_watch.look(tiers, self.problems)
+            metrics = self.metrics
+            if metrics is not None:
+                for tier in tier_watch.TIERS:
+                    metrics.reachable(tier, yes=self.tier_status[tier.value].reachable)
+                metrics.generation.set(self.manifest.applied_generation)
+                metrics.problems.set(len(self.problems.current))
+            now = self.manifest.current.spec
+            if (now.archive, now.fast_tier) != (used.archive, used.fast_tier):
+                self.problems.set(
+                    "restart",
+                    "spec.archive or spec.fastTier has changed; restart this service to use it",
+                )
+            else:
+                self.problems.clear("restart")
+            if monotonic() - steady > LONGEST_PAUSE:
+                self.problems.clear("service")
+            await asyncio.sleep(2.0)
+
+
+async def _run(process: _Process) -> int:
+    loop = asyncio.get_running_loop()
+    listener = admin.bind(process.arguments.admin)
+    work = asyncio.create_task(process.supervise())
+
+    def on_signal(number: signal.Signals) -> None:
+        if process.stop.is_set():
+            log.warning("second signal: work in hand is given up", extra={"signal": number.name})
+            work.cancel()
+        else:
+            log.info("stopping: work in hand is finished", extra={"signal": number.name})
+            process.stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    app = admin.application(
+        process.heartbeat, process.ready, process.status, lambda: process.registry
+    )
+    helpers = [
+        asyncio.create_task(admin.serve(app, listener)),
+        asyncio.create_task(process.manifest.follow()),
+    ]
+    try:
+        done, _ = await asyncio.wait([work, *helpers], return_when=asyncio.FIRST_COMPLETED)
+        if work not in done:
+            log.error("a part of the process ended by itself")
+            process.stop.set()
+        return await work
+    except asyncio.CancelledError:
+        return 130
+    finally:
+        for helper in helpers:
+            helper.cancel()
+        for result in await asyncio.gather(*helpers, return_exceptions=True):
+            if isinstance(result, Exception):
+                log.error("a part of the process failed", exc_info=result)
+
+
+def main(
+    service: Callable[[argparse.Namespace], Service],
+    name: str,
+    argv: list[str] | None = None,
+    extra: Callable[[argparse.ArgumentParser], None] | None = None,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> int:
+    """Run service ``name`` until it ends; the exit code of the process.
+
+    0: ended as asked. 2: arguments or manifest unusable, with every problem on standard error.
+    130: a second signal gave up the work in hand. Others are the service's own.
+    ``extra`` adds arguments. ``service`` makes an instance, again after each failure.
+    """
+    arguments = parse_arguments(name, argv, extra)
+    logs.configure(arguments.log_level)
+    problems = Problems()
+
+    async def start() -> int:
+        manifest = ManifestFollower(
+            arguments.manifest, report=lambda text: problems.put("manifest", text)
+        )
+        return await _run(
+            _Process(service, name, arguments, manifest, problems, Heartbeat(monotonic))
+        )
+
+    try:
+        with asyncio.Runner(loop_factory=loop_factory) as runner:
+            return runner.run(start())
+    except ManifestError as error:
+        for problem in error.problems:
+            log.critical("manifest: %s", problem)
+        return 2
+    except ConfigError as error:
+        log.critical("%s", error)
+        return 2
