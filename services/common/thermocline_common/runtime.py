@@ -226,12 +226,13 @@ async def _run(process: _Process) -> int:
     work = asyncio.create_task(process.supervise())
 
     def on_signal(number: signal.Signals) -> None:
-        if process.stop.is_set():
-            log.warning("second signal: work in hand is given up", extra={"signal": number.name})
-            work.cancel()
-        else:
+        if not process.stop.is_set():
             log.info("stopping: work in hand is finished", extra={"signal": number.name})
             process.stop.set()
+        elif number is signal.SIGINT:
+            # Supervisors repeat SIGTERM out of habit; a second Ctrl-C is a person who means it.
+            log.warning("interrupted again: work in hand is given up")
+            work.cancel()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal, number)
@@ -268,7 +269,7 @@ def main(
     """Run service ``name`` until it ends; the exit code of the process.
 
     0: ended as asked. 2: arguments or manifest unusable, with every problem on standard error.
-    130: a second signal gave up the work in hand. Others are the service's own.
+    130: a second Ctrl-C (SIGINT) gave up the work in hand. Others are the service's own.
     ``extra`` adds arguments. ``service`` makes an instance, again after each failure.
     """
     arguments = parse_arguments(name, argv, extra)
