@@ -1,6 +1,7 @@
 """Pytest fixtures: pairs of replica sets, with and without logins."""
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -29,10 +30,12 @@ def wipe(replica_set: ReplicaSet) -> None:
 
 @pytest.fixture(scope="session")
 def mongod_binary() -> str:
-    """Skips, loudly, where no mongod can run."""
+    """Skips, loudly, where no mongod can run; CI must have one."""
     try:
         return str(find_mongod())
     except NoMongodError as error:
+        if os.environ.get("CI"):
+            pytest.fail(str(error))
         pytest.skip(f"no mongod: {error}")
 
 
@@ -90,3 +93,17 @@ def make_replica_set(mongod_binary: str) -> Iterator[Callable[..., ReplicaSet]]:
             return stack.enter_context(ReplicaSet(name, *arguments, **options))
 
         yield make
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say by name what this machine lacked: a skip must not pass for a success."""
+    skipped = terminalreporter.getreports("skipped")
+    if not skipped:
+        return
+    terminalreporter.section("not run on this machine")
+    names: dict[str, list[str]] = {}
+    for report in skipped:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        names.setdefault(reason.removeprefix("Skipped: "), []).append(report.nodeid)
+    for reason, tests in names.items():
+        terminalreporter.line(f"{reason}\n  " + "\n  ".join(tests))

@@ -1,0 +1,81 @@
+# Everything a contributor runs. `make help` lists it; CI runs `make check` and `make test`.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# The newest Python from 3.11 on; PYTHON=... chooses another.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+# Content, not time stamps: a fresh clone or a branch switch installs again only if it must.
+STAMP := $(VENV)/.installed-$(shell cat requirements.lock pyproject.toml | cksum | cut -d' ' -f1)
+PYTEST := $(BIN)/pytest
+
+.PHONY: help venv lock demo test fmt lint types imports gate differential unit integration protocol compat crds bench check
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+venv: $(STAMP) ## .venv with the locked dependencies (only what changed)
+
+$(STAMP): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or later is needed (PYTHON=/path/to/python3)"; exit 1; }
+	@test -x $(BIN)/python -a -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@rm -f $(VENV)/.installed-*
+	@touch $@
+
+lock: venv ## requirements.lock anew, from pyproject.toml
+	@test -x $(BIN)/uv || $(BIN)/pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --universal --generate-hashes \
+		--no-emit-index-url --no-annotate --no-header --python-version 3.11 --quiet -o requirements.lock
+
+demo: venv ## both tiers and all services on this machine, with an application (KEEP=1: stay up)
+	@$(BIN)/python -m bench.demo $(if $(KEEP),--keep)
+
+test: venv ## unit, integration and protocol tests, samples of compat, differential and chaos
+	@$(PYTEST) tests
+
+unit: venv ## pure tests only: seconds
+	@$(PYTEST) tests/unit
+
+integration: venv ## against real mongods
+	@$(PYTEST) tests/integration
+
+protocol: venv ## unchanged drivers and other people's suites through the proxy (a sample)
+	@$(PYTEST) tests/protocol
+
+compat: venv ## all of other people's suites, passthrough and tiered (MODE=, UNITS='glob ...')
+	@PYTHONPATH=tests $(BIN)/python -m support.compat $(if $(MODE),--mode $(MODE)) $(foreach unit,$(UNITS),--unit '$(unit)')
+
+differential: venv ## SEED=, SECONDS=30: random commands to a plain mongod and to Thermocline, compared
+	@PYTHONPATH=tests $(BIN)/python -m support.differential $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS))
+
+bench: venv ## ratios: the proxy against HAProxy, the feeder's rate and lag
+	@$(BIN)/python -m bench
+
+fmt: venv ## format and fix what can be fixed
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+lint: venv ## ruff: rules and format
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: venv ## mypy, strict
+	@$(BIN)/mypy
+
+imports: venv ## import contracts: decision code does no I/O, services are independent
+	@$(BIN)/lint-imports
+
+crds: venv ## crds/ from the models
+	@$(BIN)/python -m thermocline_common.spec.crd crds/
+
+gate: venv ## what no linter looks for: paths of one machine, registry hosts, a stale CRD
+	@$(BIN)/python .ci/gate.py
+	@$(BIN)/python -m thermocline_common.spec.crd --check crds/
+
+check: lint types imports gate ## all that needs no server: what CI runs first
