@@ -1,6 +1,6 @@
 """Reads of raw documents by plain commands: any readConcern, any extra field, all batches in one session."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from typing import Any
 
 from bson.int64 import Int64
@@ -40,7 +40,7 @@ async def find_raw(
     session: AsyncClientSession | None = None,
     read_preference: _ServerMode = ReadPreference.PRIMARY,
     cluster_time: Mapping[str, Any] | None = None,
-) -> AsyncIterator[RawBSONDocument]:
+) -> AsyncGenerator[RawBSONDocument, None]:
     """Every document of a ``find`` or ``aggregate`` command, in order.
 
     The command goes as it is, so ``readConcern``, ``collectionUUID`` and ``batchSize`` are the

@@ -1,1 +1,5 @@
-"""The warmer: copies recent documents from the archive into the fast tier and lowers the floor."""
+"""Copies what policies ask for from the archive into the fast tier, then lowers the floor.
+
+It also keeps the fast tier's users, indexes and collection options equal to the archive's.
+``plan`` decides and does no I/O; the other modules read, write and wait.
+"""

@@ -1,0 +1,1 @@
+"""The warmer's decisions: values in, values out. No I/O, no clock."""

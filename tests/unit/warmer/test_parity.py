@@ -1,0 +1,177 @@
+"""What is mended in F, and what is left alone."""
+
+from typing import Any
+
+import pytest
+
+from thermocline_warmer.plan.parity import (
+    AccountPlan,
+    OptionsPlan,
+    is_own_role,
+    is_own_user,
+    plan_accounts,
+    plan_indexes,
+    plan_options,
+)
+
+
+@pytest.mark.parametrize(
+    ("archive", "fast", "copied", "protected", "expected"),
+    [
+        pytest.param(
+            {"admin.app": b"1"},
+            {},
+            (),
+            (),
+            AccountPlan(("admin.app",), (), (), frozenset({"admin.app"})),
+            id="new",
+        ),
+        pytest.param(
+            {"admin.app": b"2"},
+            {"admin.app": b"1"},
+            ("admin.app",),
+            (),
+            AccountPlan(("admin.app",), (), (), frozenset({"admin.app"})),
+            id="changed password of one that was copied",
+        ),
+        pytest.param(
+            {"admin.root": b"2"},
+            {"admin.root": b"1"},
+            (),
+            (),
+            AccountPlan((), (), ("admin.root",)),
+            id="F's own stays",
+        ),
+        pytest.param(
+            {"admin.app": b"1"},
+            {"admin.app": b"1"},
+            (),
+            (),
+            AccountPlan((), (), (), frozenset({"admin.app"})),
+            id="equal counts as copied",
+        ),
+        pytest.param(
+            {},
+            {"admin.app": b"1", "admin.root": b"1"},
+            ("admin.app",),
+            (),
+            AccountPlan((), ("admin.app",)),
+            id="dropped in the archive",
+        ),
+        pytest.param({}, {}, ("admin.app",), (), AccountPlan(), id="dropped on both"),
+        pytest.param(
+            {"admin.thermocline": b"2"},
+            {"admin.thermocline": b"1"},
+            ("admin.thermocline",),
+            ("admin.thermocline",),
+            AccountPlan(),
+            id="the services' own is never written",
+        ),
+        pytest.param(
+            {},
+            {"admin.thermocline": b"1"},
+            ("admin.thermocline",),
+            ("admin.thermocline",),
+            AccountPlan(),
+            id="the services' own is never removed",
+        ),
+    ],
+)
+def test_accounts(
+    archive: dict[str, bytes],
+    fast: dict[str, bytes],
+    copied: tuple[str, ...],
+    protected: tuple[str, ...],
+    expected: AccountPlan,
+) -> None:
+    assert plan_accounts(archive, fast, copied, protected) == expected
+
+
+def test_own_users_are_known_by_login_or_role() -> None:
+    role = [{"role": "thermocline", "db": "admin"}]
+    assert is_own_user({"_id": "admin.x", "db": "admin", "roles": []}, {"admin.x"})
+    assert is_own_user({"_id": "admin.y", "db": "admin", "roles": role}, {"admin.x"})
+    assert not is_own_user(
+        {"_id": "admin.app", "db": "admin", "roles": [{"role": "read", "db": "shop"}]}, {"admin.x"}
+    )
+    assert is_own_role({"_id": "admin.thermocline", "role": "thermocline"})
+    assert not is_own_role({"_id": "shop.clerk", "role": "clerk"})
+
+
+ID = {"v": 2, "key": {"_id": 1}, "name": "_id_"}
+AB = {"v": 2, "key": {"a": 1, "b": -1}, "name": "ab"}
+BA = {"v": 2, "key": {"b": -1, "a": 1}, "name": "ab"}
+TTL = {"v": 2, "key": {"t": 1}, "name": "t", "expireAfterSeconds": 5}
+PLAIN_T = {"v": 2, "key": {"t": 1}, "name": "t"}
+
+
+@pytest.mark.parametrize(
+    ("archive", "fast", "drop", "create"),
+    [
+        pytest.param([ID, AB], [ID, AB], (), (), id="equal"),
+        pytest.param([ID, AB], [ID], (), (AB,), id="missing"),
+        pytest.param([ID], [ID, AB], ("ab",), (), id="too many"),
+        pytest.param([ID, AB], [ID, BA], ("ab",), (AB,), id="the order of the key counts"),
+        pytest.param([ID, TTL], [ID, PLAIN_T], (), (), id="expiry is left out"),
+        pytest.param([ID, TTL], [ID], (), (PLAIN_T,), id="built without expiry"),
+        pytest.param([ID, TTL], [ID, TTL], ("t",), (PLAIN_T,), id="expiry in F is taken away"),
+        pytest.param(
+            [ID, {**AB, "unique": True}],
+            [ID, AB],
+            ("ab",),
+            ({**AB, "unique": True},),
+            id="another option",
+        ),
+        pytest.param(
+            [ID, {"name": "ab", "v": 2, "key": {"a": 1, "b": -1}}],
+            [ID, AB],
+            (),
+            (),
+            id="the order of options doesn't",
+        ),
+    ],
+)
+def test_indexes(archive: list[Any], fast: list[Any], drop: tuple[str, ...], create: Any) -> None:
+    plan = plan_indexes(archive, fast)
+    assert plan.drop == drop
+    assert plan.create == create
+
+
+VALIDATOR = {"a": {"$exists": True}}
+
+
+@pytest.mark.parametrize(
+    ("archive", "fast", "expected"),
+    [
+        pytest.param({}, {}, OptionsPlan(), id="none"),
+        pytest.param(
+            {"validator": VALIDATOR, "validationLevel": "strict", "validationAction": "error"},
+            {},
+            OptionsPlan({"validator": VALIDATOR}),
+            id="validator missing; defaults are no difference",
+        ),
+        pytest.param(
+            {},
+            {"validator": VALIDATOR, "validationLevel": "moderate"},
+            OptionsPlan({"validator": {}, "validationLevel": "strict"}),
+            id="validator too many",
+        ),
+        pytest.param(
+            {"changeStreamPreAndPostImages": {"enabled": True}},
+            {},
+            OptionsPlan({"changeStreamPreAndPostImages": {"enabled": True}}),
+            id="pre-images",
+        ),
+        pytest.param(
+            {"expireAfterSeconds": 5}, {}, OptionsPlan(), id="expiry is the evictor's business"
+        ),
+        pytest.param(
+            {"storageEngine": {"wiredTiger": {}}},
+            {},
+            OptionsPlan({}, ("storageEngine",)),
+            id="told",
+        ),
+    ],
+)
+def test_options(archive: Any, fast: Any, expected: OptionsPlan) -> None:
+    assert plan_options(archive, fast) == expected
