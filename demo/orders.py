@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import bson
-
 SPAN = dt.timedelta(days=365)
 STATUSES = ("new", "paid", "packed", "shipped", "delivered", "returned")
 FILLER = (
@@ -94,9 +92,9 @@ class Ledger:
         """One above the highest number in use."""
         return self._next
 
-    def expected(self) -> Iterator[tuple[int, bytes]]:
-        """(number, exact BSON) of every order that must exist, by number."""
+    def expected(self) -> Iterator[Order]:
+        """Every order that must exist, by number."""
         for number in range(self._next):
             order = self.order(number)
             if order is not None:
-                yield number, bson.encode(order)
+                yield order

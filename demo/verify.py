@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import bson
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from pymongo import ASCENDING, DESCENDING, MongoClient
@@ -27,7 +28,14 @@ class Verification:
         self.ledger = ledger
         self.problems: list[str] = []
         self.documents = 0
-        self.expected: dict[int, bytes] = dict(ledger.expected())
+        self.expected: dict[int, bytes] = {}
+        self.ages: dict[int, dt.datetime] = {}
+        self.statuses: dict[int, str] = {}
+        for order in ledger.expected():
+            number = order["_id"]
+            self.expected[number] = bson.encode(order)
+            self.ages[number] = order["createdAt"]
+            self.statuses[number] = order["status"]
 
     def _orders(self, client: Client) -> Any:
         return client[self.database].get_collection(self.collection, codec_options=RAW)
@@ -77,11 +85,11 @@ class Verification:
         )
         for days in (1, 7, 25, 60):
             since = now - dt.timedelta(days=days)
-            wanted = {n: raw for n, raw in self.expected.items() if self._age(n) >= since}
+            wanted = {n: raw for n, raw in self.expected.items() if self.ages[n] >= since}
             self._compare(
                 f"proxy, last {days} days", orders.find({"createdAt": {"$gte": since}}), wanted
             )
-        newest = sorted(self.expected, key=lambda n: (self._age(n), n), reverse=True)[:500]
+        newest = sorted(self.expected, key=lambda n: (self.ages[n], n), reverse=True)[:500]
         found = [
             d["_id"]
             for d in orders.find().sort([("createdAt", DESCENDING), ("_id", DESCENDING)]).limit(500)
@@ -91,20 +99,10 @@ class Verification:
         self._aggregates(orders, now)
         self._points(orders)
 
-    def _age(self, number: int) -> dt.datetime:
-        order = self.ledger.order(number)
-        assert order is not None
-        created: dt.datetime = order["createdAt"]
-        return created
-
     def _aggregates(self, orders: Any, now: dt.datetime) -> None:
         for days in (10, 365):
             since = now - dt.timedelta(days=days)
-            counts: Counter[str] = Counter()
-            for number in self.expected:
-                order = self.ledger.order(number)
-                if order is not None and order["createdAt"] >= since:
-                    counts[order["status"]] += 1
+            counts = Counter(self.statuses[n] for n, age in self.ages.items() if age >= since)
             pipeline = [
                 {"$match": {"createdAt": {"$gte": since}}},
                 {"$group": {"_id": "$status", "n": {"$sum": 1}}},
