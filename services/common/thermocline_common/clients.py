@@ -16,6 +16,9 @@ from thermocline_common.coverage import Tier
 from thermocline_common.errors import ConfigError
 from thermocline_common.spec.models import Manifest, TierSpec
 from thermocline_common.tiers import Tiers
+from thermocline_common.uri.check import check
+from thermocline_common.uri.options import Place
+from thermocline_common.uri.render import driver_options, seeds
 
 DIRECTORIES: Final[Mapping[Tier, str]] = {Tier.ARCHIVE: "archive", Tier.FAST: "fast-tier"}
 """Where a tier's files lie below the credentials directory."""
@@ -24,6 +27,13 @@ SELECTION_MS: Final = 5_000
 """How long an operation waits for a member: short enough for a work loop to beat and to say what is wrong."""
 CONNECT_MS: Final = 5_000
 """Also bounds how long a monitor waits for a silent member, before its connections are given up."""
+
+_TAKEN_OVER: Final = (
+    "authSource", "authMechanism", "connectTimeoutMS", "heartbeatFrequencyMS", "serverMonitoringMode",
+    "srvServiceName", "tlsInsecure", "tlsAllowInvalidCertificates", "tlsAllowInvalidHostnames",
+    "tlsDisableOCSPEndpointCheck",
+)  # fmt: skip
+"""Options of the URI that a service's own client uses; those on reads are for the applications' reads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +136,7 @@ def open_client(
     of the services is either idempotent or carries its own check, and a lease is measured from
     before its first request, so a repeated read only makes it shorter.
     """
+    connection = check(spec.uri, Place.MANIFEST)  # the manifest was checked: this can't fail
     options: dict[str, Any] = {
         "appname": app_name,
         "retryReads": True,
@@ -136,16 +147,19 @@ def open_client(
         "connectTimeoutMS": CONNECT_MS,
         "tz_aware": True,
         "uuidRepresentation": "standard",
+        **driver_options(connection, _TAKEN_OVER),
     }
+    if connection.tls:
+        options["tls"] = True
     if credentials.username is not None:
         options |= {"username": credentials.username, "password": credentials.password}
-    if credentials.ca_file is not None:
+    if credentials.ca_file is not None and connection.tls:
         options["tlsCAFile"] = str(credentials.ca_file)
     try:
         with _one_pem(credentials) as pem:
-            if pem is not None:
+            if pem is not None and connection.tls:
                 options["tlsCertificateKeyFile"] = pem
-            return AsyncMongoClient(spec.uri, **options)
+            return AsyncMongoClient(seeds(connection), **options)
     except (PyMongoError, OSError, ValueError) as error:
         text = logs.redact(str(error))
         raise ConfigError(f"the {tier.value} tier's connection can't be set up: {text}") from error

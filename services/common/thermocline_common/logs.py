@@ -3,11 +3,11 @@
 import datetime as dt
 import json
 import logging
-import re
 import sys
 from typing import Any, Final
 
-_USERINFO = re.compile(r"(mongodb(?:\+srv)?://)[^\s@]*@", re.IGNORECASE)
+from thermocline_common.uri import render
+
 _STANDARD: Final = frozenset(logging.makeLogRecord({}).__dict__) | {
     "message",
     "asctime",
@@ -24,7 +24,7 @@ def add_secret(value: str) -> None:
 
 def redact(text: str) -> str:
     """``text`` without user and password of connection strings, and without known secrets."""
-    text = _USERINFO.sub(r"\1***@", text)
+    text = render.redact(text)
     for secret in _secrets:
         if secret in text:
             text = text.replace(secret, "***")

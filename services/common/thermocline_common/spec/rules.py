@@ -9,12 +9,21 @@ from typing import Any
 
 from thermocline_common.spec.fields import DNS_LABEL
 from thermocline_common.spec.problems import Problem
+from thermocline_common.uri.check import Connection, check as check_uri
+from thermocline_common.uri.options import Place
+from thermocline_common.uri.problems import UriError
 
 
 def check(resource: Mapping[str, Any]) -> list[Problem]:
     """Every problem that concerns more than one field. Never raises, whatever stands there."""
     metadata, spec = _object(resource, "metadata"), _object(resource, "spec")
-    return [*_names(metadata), *_collections(spec)]
+    # The models have defaults for these, for tests and tools that make resources in Python.
+    missing = [
+        Problem(field, "is missing", "add it")
+        for field in ("apiVersion", "kind")
+        if field not in resource
+    ]
+    return [*missing, *_names(metadata), *_tiers(spec), *_collections(spec)]
 
 
 def _object(value: Any, field: str) -> Mapping[str, Any]:
@@ -32,6 +41,78 @@ def _names(metadata: Mapping[str, Any]) -> Iterator[Problem]:
                 "use lower-case letters, digits and '-'",
                 repr(value),
             )
+
+
+def _tiers(spec: Mapping[str, Any]) -> Iterator[Problem]:
+    found: dict[str, Connection] = {}
+    for field in ("archive", "fastTier"):
+        path, tier = f"spec.{field}", _object(spec, field)
+        text = tier.get("uri")
+        if not isinstance(text, str) or not text:
+            continue
+        try:
+            connection = check_uri(text, Place.MANIFEST)
+        except UriError as error:
+            # Never the value: it may hold a password.
+            for problem in error.problems:
+                reason = f"{problem.reason}, at character {problem.start + 1}"
+                yield Problem(f"{path}.uri", reason, problem.remedy)
+            continue
+        found[field] = connection
+        yield from _tier(path, tier, connection)
+    if len(found) == 2:
+        yield from _same_set(found["archive"], found["fastTier"])
+
+
+def _tier(path: str, tier: Mapping[str, Any], connection: Connection) -> Iterator[Problem]:
+    if not connection.tls:
+        for field in ("caSecretRef", "certificateSecretRef"):
+            if _object(_object(tier, "tls"), field):
+                yield Problem(
+                    f"{path}.tls.{field}",
+                    "has no effect without TLS",
+                    f"add tls=true to {path}.uri",
+                )
+    written = connection.options.written
+    for field in (
+        "readPreference",
+        "readPreferenceTags",
+        "maxStalenessSeconds",
+        "localThresholdMS",
+    ):
+        if field in written and field in tier:
+            yield Problem(f"{path}.{field}", f"is given in {path}.uri too", "keep one of them")
+    mode = tier.get("readPreference", connection.options.get("readPreference", "primary"))
+    tags, staleness = tier.get("readPreferenceTags"), tier.get("maxStalenessSeconds")
+    remedy = "set readPreference to another mode, or take it out"
+    if mode == "primary":
+        if tags:
+            yield Problem(f"{path}.readPreferenceTags", "has no meaning with primary", remedy)
+        if isinstance(staleness, int) and staleness != -1:
+            yield Problem(f"{path}.maxStalenessSeconds", "has no meaning with primary", remedy)
+    if isinstance(tags, Sequence) and {} in list(tags)[:-1]:
+        yield Problem(
+            f"{path}.readPreferenceTags",
+            "has a tag set behind the empty one",
+            "put the empty one last",
+        )
+    if isinstance(staleness, int) and staleness != -1 and staleness < 90:
+        yield Problem(
+            f"{path}.maxStalenessSeconds",
+            "is below 90",
+            "use at least 90, or -1 for no limit",
+            str(staleness),
+        )
+
+
+def _same_set(archive: Connection, fast: Connection) -> Iterator[Problem]:
+    shared = {str(host) for host in archive.uri.hosts} & {str(host) for host in fast.uri.hosts}
+    if shared:
+        yield Problem(
+            "spec.fastTier.uri",
+            f"names the archive's own server {min(shared)}",
+            "give the fast tier a replica set of its own",
+        )
 
 
 def _collections(spec: Mapping[str, Any]) -> Iterator[Problem]:
