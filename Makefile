@@ -34,7 +34,7 @@ lock: venv ## requirements.lock anew, from pyproject.toml
 		--no-emit-index-url --no-annotate --no-header --python-version 3.11 --quiet -o requirements.lock
 
 demo: venv ## both tiers and all services on this machine, with an application (KEEP=1: stay up)
-	@$(BIN)/python -m bench.demo $(if $(KEEP),--keep)
+	@PYTHONPATH=tests $(BIN)/python -m demo $(if $(KEEP),--keep)
 
 test: venv ## unit, integration and protocol tests, samples of compat, differential and chaos
 	@$(PYTEST) tests
