@@ -1,0 +1,483 @@
+"""Seeded streams of commands for the differential test. Pure but for the clock that is passed in.
+
+A stream works on its own *partition* of each collection (field ``p``, ids, unique keys), so that
+several run side by side and the answer to each command still has one right value. Within a partition
+ids and unique keys are few, so that operations collide.
+"""
+
+import datetime as dt
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bson.int64 import Int64
+from bson.objectid import ObjectId
+
+Document = dict[str, Any]
+Clock = Callable[[], dt.datetime]
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """What a stream knows of a collection. ``age``: path of its age field, or None (``keep: All``,
+    untiered); ``unique``: whether ``sku`` has a unique index; ``span``: ages reach back this many seconds."""
+
+    name: str
+    age: str | None
+    unique: bool
+    span: float = 40.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One command. ``kind`` names it in reports; ``ordered``: the order of the answer's documents
+    counts; ``txn``: it is sent with a new transaction number; ``repeats``: how often it is sent again
+    with the same one, as a driver does that lost the reply."""
+
+    kind: str
+    command: Document
+    ordered: bool = False
+    txn: bool = False
+    repeats: int = 0
+    touched: tuple[Any, ...] = field(default=())
+
+
+def identifiers(partition: int, count: int = 36) -> list[Any]:
+    """The ids of a partition: of every type that applications use."""
+    made: list[Any] = []
+    for i in range(count):
+        match i % 6:
+            case 0 | 1 | 2:
+                made.append(partition * 1_000 + i)
+            case 3:
+                made.append(f"{partition}:{i}")
+            case 4:
+                made.append(ObjectId(f"{partition:012x}{i:012x}"))
+            case _:
+                made.append({"a": partition, "b": str(i)})
+    return made
+
+
+class Stream:
+    """An endless stream of steps on some collections, for one partition."""
+
+    def __init__(
+        self, seed: int, partition: int, collections: Sequence[Collection], clock: Clock
+    ) -> None:
+        self.random = random.Random(f"{seed}/{partition}")
+        self.partition = partition
+        self.collections = list(collections)
+        self.clock = clock
+        self.ids = identifiers(partition)
+        self.serial = 0
+
+    def __iter__(self) -> Iterator[Step]:
+        weights = [weight for weight, _ in self._kinds()]
+        makers = [maker for _, maker in self._kinds()]
+        while True:
+            collection = self.random.choice(self.collections)
+            yield self.random.choices(makers, weights)[0](collection)
+
+    def _kinds(self) -> list[tuple[int, Callable[[Collection], Step]]]:
+        return [
+            (10, self.insert), (6, self.insert_many), (14, self.update_by_id), (6, self.update_by_ref),
+            (4, self.update_many), (8, self.upsert), (7, self.delete_by_id), (3, self.delete_by_ref),
+            (2, self.delete_many), (8, self.find_and_modify), (5, self.find_and_remove),
+            (5, self.update_batch), (3, self.delete_batch), (10, self.find_by_id), (4, self.find_in),
+            (12, self.find_range), (8, self.find_newest), (3, self.find_by_key), (4, self.count),
+            (3, self.distinct), (8, self.aggregate), (2, self.wrong),
+        ]  # fmt: skip
+
+    # --- values
+
+    def _index(self) -> int:
+        # Half of all operations on a sixth of the ids: they meet.
+        size = len(self.ids)
+        return self.random.randrange(size // 6 if self.random.random() < 0.5 else size)
+
+    def _id(self, index: int) -> Any:
+        value = self.ids[index]
+        if isinstance(value, int):  # equal numbers are one id, whatever their type
+            return self.random.choice([value, value, value, Int64(value), float(value)])
+        return value
+
+    def _date(self, collection: Collection) -> dt.datetime:
+        age = self.random.uniform(-2, collection.span)
+        return self.clock() - dt.timedelta(milliseconds=int(age * 1000))
+
+    def _age(self, collection: Collection) -> Any:
+        odd: list[Any] = [
+            None, "yesterday", 17, [self._date(collection)], [], self.clock() + dt.timedelta(days=400),
+            [self._date(collection), self._date(collection)], dt.datetime(1970, 1, 1, tzinfo=dt.UTC),
+        ]  # fmt: skip
+        return self.random.choice(odd) if self.random.random() < 0.12 else self._date(collection)
+
+    def _sku(self) -> str:
+        return f"{self.partition}-{self.random.randrange(60)}"
+
+    def _document(self, collection: Collection, index: int) -> Document:
+        self.serial += 1
+        document: Document = {
+            "_id": self._id(index), "p": self.partition, "ref": f"{self.partition}-{index}",
+            "serial": self.serial, "qty": self.random.randrange(9), "tag": self.random.choice("abcd"),
+            "lines": [{"n": n, "q": self.random.randrange(3)} for n in range(self.random.randrange(3))],
+        }  # fmt: skip
+        if collection.unique:
+            document["sku"] = self._sku()
+        if collection.age and self.random.random() > 0.03:
+            head, _, tail = collection.age.partition(".")
+            value = self._age(collection)
+            document[head] = {tail: value, "by": "x"} if tail else value
+        return document
+
+    def _filter(self, collection: Collection) -> Document:
+        """A filter that stays inside the partition."""
+        r = self.random
+        conditions: list[Document] = [
+            {"tag": r.choice("abcd")}, {"qty": {"$gt": r.randrange(9)}}, {"lines.n": 1},
+            {"serial": {"$mod": [3, r.randrange(3)]}}, {"missing": None},
+        ]  # fmt: skip
+        if collection.age:
+            age, date = collection.age, self._date(collection)
+            other = date + dt.timedelta(seconds=r.uniform(0, collection.span / 2))
+            other = other.replace(microsecond=other.microsecond // 1000 * 1000)
+            recent = self.clock() - dt.timedelta(seconds=r.randrange(4))
+            conditions += [
+                {age: {"$gte": recent}}, {age: {"$gte": date}}, {age: {"$gt": date, "$lt": other}},
+                {age: {"$lt": date}}, {age: {"$lte": recent}}, {age: None}, {age: {"$exists": False}},
+                {age: {"$ne": date}}, {age: {"$not": {"$lt": date}}}, {age: {"$type": "date"}},
+                {age: {"$in": [date, None]}}, {"$expr": {"$gte": [f"${age}", date]}},
+                {"$or": [{age: {"$gte": recent}}, {age: {"$gte": date}, "tag": "a"}]},
+                {"$or": [{age: {"$gte": recent}}, {"tag": "b"}]}, {"$nor": [{age: {"$gte": date}}]},
+                {"$and": [{age: {"$gte": date}}, {"qty": {"$lt": 5}}]}, {age: "yesterday"},
+                {age: {"$elemMatch": {"$gte": date}}},
+            ]  # fmt: skip
+        return {"p": self.partition, **r.choice(conditions)}
+
+    def _update(self, collection: Collection, index: int) -> Any:
+        r = self.random
+        self.serial += 1
+        choices: list[Any] = [
+            {"$set": {"serial": self.serial}}, {"$inc": {"qty": 1}}, {"$inc": {"qty": 1}, "$set": {"x.y": self.serial}},
+            {"$push": {"lines": {"n": self.serial, "q": 1}}}, {"$pop": {"lines": 1}}, {"$unset": {"tag": 1}},
+            {"$set": {"tag": r.choice("abcd")}}, {"$rename": {"x": "z"}}, {"$max": {"qty": 5}},
+            {"$set": {"qty": r.randrange(9)}}, {"$set": {"ref": f"{self.partition}-{index}"}},
+            {"$inc": {"tag": 1}}, {"$set": {"lines.0.q": 7}},
+            [{"$set": {"double": {"$multiply": ["$qty", 2]}}}],
+        ]  # fmt: skip
+        if collection.age:
+            choices += [{"$set": {collection.age: self._age(collection)}}] * 3
+            choices.append({"$unset": {collection.age: 1}})
+        if collection.unique:
+            choices += [{"$set": {"sku": self._sku()}}] * 2
+        return r.choice(choices)
+
+    def _replacement(self, collection: Collection, index: int) -> Document:
+        document = self._document(collection, index)
+        if self.random.random() < 0.5:
+            del document["_id"]
+        return document
+
+    def _retryable(self) -> dict[str, Any]:
+        txn = self.random.random() < 0.7
+        return {"txn": txn, "repeats": self.random.choice([0, 0, 0, 1, 2]) if txn else 0}
+
+    # --- writes
+
+    def insert(self, collection: Collection) -> Step:
+        """One document, often with an id that exists."""
+        document = self._document(collection, self._index())
+        command = {"insert": collection.name, "documents": [document]}
+        return Step("insert", command, **self._retryable(), touched=(document["_id"],))
+
+    def insert_many(self, collection: Collection) -> Step:
+        """A batch, ordered or not."""
+        documents = [
+            self._document(collection, self._index()) for _ in range(self.random.randrange(2, 8))
+        ]
+        command = {
+            "insert": collection.name,
+            "documents": documents,
+            "ordered": self.random.random() < 0.5,
+        }
+        touched = tuple(document["_id"] for document in documents)
+        return Step("insert batch", command, **self._retryable(), touched=touched)
+
+    def _one_update(self, collection: Collection, *, upsert: bool = False) -> Document:
+        index = self._index()
+        query: Document = {"_id": self._id(index)}
+        if self.random.random() < 0.2:
+            query["tag"] = self.random.choice("abcd")
+        elif collection.age and self.random.random() < 0.1:
+            query[collection.age] = {"$gte": self._date(collection)}
+        update = (
+            self._replacement(collection, index)
+            if self.random.random() < 0.2
+            else self._update(collection, index)
+        )
+        if isinstance(update, dict) and "_id" in update:
+            update["_id"] = query["_id"]
+        statement: Document = {"q": query, "u": update}
+        if upsert:
+            if isinstance(update, list) or not any(key.startswith("$") for key in update):
+                statement["u"] = self._replacement(collection, index)
+                statement["u"]["_id"] = query["_id"]
+            else:
+                fresh = self._document(collection, index)
+                taken = {path.split(".")[0] for change in update.values() for path in change}
+                taken |= {str(path) for path in update.get("$rename", {}).values()} | set(query)
+                fresh = {key: value for key, value in fresh.items() if key not in taken}
+                statement["u"] = {**update, "$setOnInsert": fresh}
+            statement["upsert"] = True
+        return statement
+
+    def update_by_id(self, collection: Collection) -> Step:
+        """By ``_id``, with operators, a pipeline or a replacement."""
+        statement = self._one_update(collection)
+        command = {"update": collection.name, "updates": [statement]}
+        return Step("update by _id", command, **self._retryable(), touched=(statement["q"]["_id"],))
+
+    def update_by_ref(self, collection: Collection) -> Step:
+        """By a field that names one document but isn't indexed."""
+        index = self._index()
+        statement: Document = {
+            "q": {"ref": f"{self.partition}-{index}"},
+            "u": self._update(collection, index),
+        }
+        command = {"update": collection.name, "updates": [statement]}
+        return Step("update by ref", command, **self._retryable(), touched=(self.ids[index],))
+
+    def update_many(self, collection: Collection) -> Step:
+        """``multi: true`` on a filter that spans the floor."""
+        update = self.random.choice(
+            [{"$inc": {"qty": 1}}, {"$set": {"mark": self.serial}}, {"$push": {"lines": {"n": 1}}}]
+        )
+        statement = {"q": self._filter(collection), "u": update, "multi": True}
+        return Step("updateMany", {"update": collection.name, "updates": [statement]})
+
+    def upsert(self, collection: Collection) -> Step:
+        """An update by ``_id`` that may insert."""
+        statement = self._one_update(collection, upsert=True)
+        command = {"update": collection.name, "updates": [statement]}
+        return Step("upsert", command, **self._retryable(), touched=(statement["q"]["_id"],))
+
+    def update_batch(self, collection: Collection) -> Step:
+        """Several statements in one command, upserts among them."""
+        statements = [
+            self._one_update(collection, upsert=self.random.random() < 0.3)
+            for _ in range(self.random.randrange(2, 6))
+        ]
+        command = {
+            "update": collection.name,
+            "updates": statements,
+            "ordered": self.random.random() < 0.5,
+        }
+        touched = tuple(statement["q"]["_id"] for statement in statements)
+        return Step("update batch", command, **self._retryable(), touched=touched)
+
+    def delete_by_id(self, collection: Collection) -> Step:
+        """One, by ``_id``."""
+        index = self._index()
+        command = {
+            "delete": collection.name,
+            "deletes": [{"q": {"_id": self._id(index)}, "limit": 1}],
+        }
+        return Step("delete by _id", command, **self._retryable(), touched=(self.ids[index],))
+
+    def delete_by_ref(self, collection: Collection) -> Step:
+        """One, by a field that isn't indexed."""
+        index = self._index()
+        query = {"ref": f"{self.partition}-{index}"}
+        command = {"delete": collection.name, "deletes": [{"q": query, "limit": 1}]}
+        return Step("delete by ref", command, **self._retryable(), touched=(self.ids[index],))
+
+    def delete_many(self, collection: Collection) -> Step:
+        """All that match, on a filter that spans the floor; few, or nothing would be left."""
+        query = {**self._filter(collection), "qty": self.random.randrange(9)}
+        return Step(
+            "deleteMany", {"delete": collection.name, "deletes": [{"q": query, "limit": 0}]}
+        )
+
+    def delete_batch(self, collection: Collection) -> Step:
+        """Several deletes in one command."""
+        ids = [self._id(self._index()) for _ in range(self.random.randrange(2, 5))]
+        deletes = [{"q": {"_id": value}, "limit": 1} for value in ids]
+        command = {
+            "delete": collection.name,
+            "deletes": deletes,
+            "ordered": self.random.random() < 0.5,
+        }
+        return Step("delete batch", command, **self._retryable(), touched=tuple(ids))
+
+    def _sort(self, collection: Collection) -> Document:
+        sorts: list[Document] = [{"serial": -1}, {"qty": 1, "_id": 1}, {"tag": 1, "serial": 1}]
+        if collection.age:
+            sorts += [{collection.age: 1, "_id": 1}, {collection.age: -1, "_id": -1}] * 2
+        return self.random.choice(sorts)
+
+    def find_and_modify(self, collection: Collection) -> Step:
+        """Update one: by ``_id``, or the first in some order."""
+        index = self._index()
+        command: Document = {"findAndModify": collection.name}
+        touched: tuple[Any, ...] = ()
+        if self.random.random() < 0.5:
+            statement = self._one_update(collection, upsert=self.random.random() < 0.3)
+            command.update(query=statement["q"], update=statement["u"])
+            touched = (statement["q"]["_id"],)
+            if "upsert" in statement:
+                command["upsert"] = True
+        else:
+            command.update(query=self._filter(collection), sort=self._sort(collection))
+            command["update"] = self.random.choice(
+                [{"$inc": {"qty": 1}}, {"$set": {"tag": "z"}}, self._update(collection, index)]
+            )
+            # A reference must go on naming one document.
+            if "ref" in str(command["update"]):
+                command["update"] = {"$inc": {"qty": 2}}
+        command["new"] = self.random.random() < 0.5
+        if self.random.random() < 0.3:
+            command["fields"] = {"qty": 1, "tag": 1}
+        return Step("findAndModify", command, **self._retryable(), touched=touched)
+
+    def find_and_remove(self, collection: Collection) -> Step:
+        """Remove one: by ``_id``, or the first in some order."""
+        command: Document = {"findAndModify": collection.name, "remove": True}
+        touched: tuple[Any, ...] = ()
+        if self.random.random() < 0.5:
+            command["query"] = {"_id": self._id(self._index())}
+            touched = (command["query"]["_id"],)
+        else:
+            command.update(query=self._filter(collection), sort=self._sort(collection))
+        return Step("findAndModify remove", command, **self._retryable(), touched=touched)
+
+    # --- reads
+
+    def find_by_id(self, collection: Collection) -> Step:
+        """A point read, sometimes with a condition that another version may meet."""
+        query: Document = {"_id": self._id(self._index())}
+        if self.random.random() < 0.3:
+            query["tag"] = self.random.choice("abcd")
+        command: Document = {"find": collection.name, "filter": query}
+        if self.random.random() < 0.5:
+            command["limit"] = 1
+        return Step("find by _id", command, touched=(query["_id"],))
+
+    def find_in(self, collection: Collection) -> Step:
+        """Several ids at once."""
+        ids = [self._id(self._index()) for _ in range(self.random.randrange(1, 6))]
+        command = {"find": collection.name, "filter": {"_id": {"$in": ids}}, "sort": {"serial": 1}}
+        return Step("find $in", command, ordered=True, touched=tuple(ids))
+
+    def find_range(self, collection: Collection) -> Step:
+        """Any filter; with and without sort, limit, skip, projection, small batches."""
+        command: Document = {"find": collection.name, "filter": self._filter(collection)}
+        ordered = self.random.random() < 0.6
+        if ordered:
+            command["sort"] = self._sort(collection)
+            if self.random.random() < 0.5:
+                command["limit"] = self.random.randrange(1, 9)
+            if self.random.random() < 0.2:
+                command["skip"] = self.random.randrange(4)
+        if self.random.random() < 0.3:
+            command["projection"] = {"qty": 1, "serial": 1}
+        if self.random.random() < 0.4:
+            command["batchSize"] = self.random.randrange(1, 5)
+        return Step("find", command, ordered=ordered)
+
+    def find_newest(self, collection: Collection) -> Step:
+        """The page that most applications show first."""
+        if collection.age is None:
+            return self.find_range(collection)
+        command: Document = {
+            "find": collection.name,
+            "filter": {"p": self.partition},
+            "sort": {collection.age: -1, "_id": 1},
+            "limit": self.random.randrange(1, 12),
+        }
+        if self.random.random() < 0.3:
+            command["filter"]["tag"] = self.random.choice("abcd")
+        return Step("find newest", command, ordered=True)
+
+    def find_by_key(self, collection: Collection) -> Step:
+        """By the unique key, where there is one."""
+        query = (
+            {"sku": self._sku()}
+            if collection.unique
+            else {"ref": f"{self.partition}-{self._index()}"}
+        )
+        return Step("find by key", {"find": collection.name, "filter": query})
+
+    def count(self, collection: Collection) -> Step:
+        """The count command, sometimes limited."""
+        command: Document = {"count": collection.name, "query": self._filter(collection)}
+        if self.random.random() < 0.3:
+            command["limit"] = self.random.randrange(1, 5)
+        return Step("count", command)
+
+    def distinct(self, collection: Collection) -> Step:
+        """Values of a field."""
+        key = self.random.choice(["tag", "qty", "lines.n"])
+        command = {"distinct": collection.name, "key": key, "query": self._filter(collection)}
+        return Step("distinct", command)
+
+    def aggregate(self, collection: Collection) -> Step:
+        """Groups, top lists, counts, joins."""
+        match: Document = {"$match": self._filter(collection)}
+        tail: list[Document]
+        match self.random.randrange(6):
+            case 0:
+                tail = [
+                    {"$group": {"_id": "$tag", "n": {"$sum": 1}, "q": {"$sum": "$qty"}}},
+                    {"$sort": {"_id": 1}},
+                ]
+            case 1:
+                tail = [{"$sort": self._sort(collection)}, {"$limit": 5}, {"$project": {"qty": 1}}]
+            case 2:
+                tail = [{"$count": "n"}]
+            case 3:
+                tail = [{"$unwind": "$lines"}, {"$sort": {"_id": 1, "lines.n": 1, "lines.q": 1}}]
+            case 4:
+                joined: list[Document] = [
+                    {"$match": {"p": self.partition}},
+                    {"$sort": {"serial": 1}},
+                    {"$limit": 3},
+                    {"$project": {"serial": 1}},
+                ]
+                tail = [
+                    {"$sort": {"serial": 1}},
+                    {"$limit": 4},
+                    {"$lookup": {"from": "products", "pipeline": joined, "as": "products"}},
+                ]
+            case _:
+                tail = [
+                    {
+                        "$facet": {
+                            "n": [{"$count": "n"}],
+                            "top": [{"$sort": {"serial": -1}}, {"$limit": 2}],
+                        }
+                    }
+                ]
+        command: Document = {"aggregate": collection.name, "pipeline": [match, *tail], "cursor": {}}
+        return Step("aggregate", command, ordered=True)
+
+    def wrong(self, collection: Collection) -> Step:
+        """A command that MongoDB refuses: the code must be the same."""
+        name = collection.name
+        bad: list[Document] = [
+            {"find": name, "filter": {"tag": {"$nope": 1}}},
+            {"update": name, "updates": [{"q": {"_id": self.ids[0]}, "u": {"$nope": {"a": 1}}}]},
+            {"update": name, "updates": [{"q": {"p": self.partition}, "u": {"a": 1}, "multi": True}]},
+            {"find": name, "filter": {}, "limit": -3, "batchSize": -1},
+            {"aggregate": name, "pipeline": [{"$nope": {}}], "cursor": {}},
+            {"aggregate": name, "pipeline": []},
+            {"insert": name, "documents": []},
+            {"insert": name, "documents": [{"_id": [1], "p": self.partition}]},
+            {"delete": name, "deletes": [{"q": {"_id": self.ids[0], "a": {"$bad": 1}}, "limit": 1}]},
+            {"findAndModify": name, "query": {"_id": self.ids[0]}, "remove": True, "new": True},
+            {"findAndModify": name, "query": {"_id": self.ids[0]}},
+            {"distinct": name, "key": 7},
+            {"count": name, "query": {"$where": 7}},
+            {"update": name, "updates": [{"q": {"_id": self.ids[1]}, "u": {"$set": {"_id": 99}}}]},
+        ]  # fmt: skip
+        return Step("wrong", self.random.choice(bad))
