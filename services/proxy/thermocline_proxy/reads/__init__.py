@@ -1,1 +1,5 @@
-"""Reads on tiered namespaces: the shell around the routes of ``routing``."""
+"""Reads of tiered namespaces: the shell that takes the routes that ``routing`` decides."""
+
+from thermocline_proxy.reads.handler import handle
+
+__all__ = ["handle"]

@@ -52,7 +52,7 @@ def decide(command: Command, snapshot: Snapshot) -> Route:
     """
     question = ask(command)
     pipeline = question.pipeline
-    namespaces = _namespaces(question, snapshot)
+    namespaces = namespaces_of(question, snapshot)
     if any(ns in snapshot.listed and ns not in snapshot.tierings for ns in namespaces):
         return Refused(
             Reason.UNKNOWN_NAMESPACE,
@@ -113,7 +113,7 @@ def archive_route(
             "readConcern snapshot outside transactions needs documents that only the archive holds "
             f"({reason}): a snapshot can't span the two tiers",
         )
-    active = _active(_namespaces(question, snapshot), snapshot)
+    active = _active(namespaces_of(question, snapshot), snapshot)
     relaxed = all(tiering.relaxed for tiering in active) and concern.after is None
     for tiering in active:
         if tiering.quarantined and not tiering.relaxed and not snapshot.archive_only:
@@ -148,7 +148,8 @@ def is_complete(tiering: Tiering | None) -> bool:
     return coverage.state is State.ACTIVE and complete
 
 
-def _namespaces(question: Question, snapshot: Snapshot) -> frozenset[str]:
+def namespaces_of(question: Question, snapshot: Snapshot) -> frozenset[str]:
+    """Every collection that the read may touch, views resolved."""
     named = {question.namespace} | question.named
     return frozenset(source for name in named for source in snapshot.sources(name))
 
