@@ -1,0 +1,29 @@
+"""``thermocline-proxy``: what applications connect to."""
+
+import argparse
+import sys
+
+import uvloop
+
+from thermocline_common.runtime import main as run
+from thermocline_common.settings import address
+from thermocline_proxy.server import ProxyService
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--listen",
+        type=address,
+        required=True,
+        metavar="HOST:PORT",
+        help="where applications connect",
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the proxy until it is told to stop; the exit code."""
+    return run(ProxyService, "proxy", argv, _arguments, uvloop.new_event_loop)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,423 @@
+"""Answers every command that the short path left: each kind of the catalog has its own way."""
+
+import datetime as dt
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+import bson
+from bson.timestamp import Timestamp
+
+from thermocline_common.coverage import State, Tier
+from thermocline_common.errors import Code, CommandError
+from thermocline_common.ids import ARRAY, DOCUMENT, elements
+from thermocline_proxy import reads, writes
+from thermocline_proxy.commands.catalog import CLOSED_DATABASES, Entry, Kind, lookup
+from thermocline_proxy.commands.command import Command
+from thermocline_proxy.commands.readconcern import read_concern, untiered_concern
+from thermocline_proxy.commands.touched import Touched, inner_command, touched
+from thermocline_proxy.cursor_commands import CursorCommands
+from thermocline_proxy.exchange import failure_labels, read_preference
+from thermocline_proxy.gateway import Proxy
+from thermocline_proxy.hello import common_limits, hello_reply
+from thermocline_proxy.leased import leased
+from thermocline_proxy.look_back import executed_on_fast
+from thermocline_proxy.ports import Reply, Request
+from thermocline_proxy.routing.snapshot import Snapshot
+from thermocline_proxy.sessions import ClientSession, refuse_reserved
+from thermocline_proxy.wire.opmsg import Message
+from thermocline_proxy.wire.replies import OK
+
+_HELLO_WAIT_SECONDS = 10.0
+_CREATED = frozenset({"create", "createIndexes"})
+
+
+class Dispatcher:
+    """Answers commands; stateless but for the proxy that it works with."""
+
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
+        self._cursors = CursorCommands(proxy)
+        self._ways: Mapping[Kind, Callable[[Request, Entry, ClientSession], Awaitable[bytes]]] = {
+            Kind.LOCAL: self._local,
+            Kind.LOGIN: self._login,
+            Kind.READ: self._data,
+            Kind.WRITE: self._data,
+            Kind.CURSOR: self._cursor,
+            Kind.SESSION: self._sessions,
+            Kind.TRANSACTION: self._archive,
+            Kind.DDL: self._ddl,
+            Kind.ADMIN: self._admin,
+            Kind.REFUSED: self._refused,
+        }
+
+    async def answer(self, message: Message, session: ClientSession) -> bytes:
+        """The raw reply document, without times. Raises :class:`CommandError` to be answered."""
+        command = Command(message.body, message.sequences)
+        kind = message.spans.get(b"$db", (0,))[0]
+        if kind == 0:
+            raise CommandError(40571, "OP_MSG requests require a $db argument")
+        if kind != 0x02:
+            raise CommandError(13111, "wrong type for field ($db): it must be a string")
+        entry = lookup(command.name)
+        if entry is None:
+            raise CommandError(Code.CommandNotFound, f"no such command: '{command.name}'")
+        deadline = _deadline(command)
+        if (
+            not entry.before_login
+            and session.identity is None
+            and await self._proxy.logins.required(deadline)
+        ):
+            raise CommandError(Code.Unauthorized, f"command {command.name} requires authentication")
+        if command.database in CLOSED_DATABASES and not entry.before_login:
+            raise CommandError(
+                Code.Unauthorized,
+                f"not authorized on {command.database} to execute command {command.name}: "
+                "the database belongs to Thermocline",
+            )
+        lsid = message.spans.get(b"lsid")
+        if lsid is not None:
+            refuse_reserved(message.body[lsid[2] : lsid[3]])
+        request = Request(command, session.identity, session.id, deadline)
+        try:
+            return await self._ways[entry.kind](request, entry, session)
+        except CommandError as error:
+            raise _retryable(error, message) from error
+
+    # What the proxy answers itself.
+
+    async def _local(self, request: Request, entry: Entry, session: ClientSession) -> bytes:
+        if entry.name == "whatsmyuri":
+            return bson.encode({"you": session.peer, "ok": 1.0})
+        if entry.name == "logout":
+            session.identity = None
+            session.conversation = None
+            return OK
+        if entry.name in ("hello", "isMaster", "ismaster"):
+            return await self.hello(request.command, session)
+        return OK
+
+    async def hello(self, command: Command, session: ClientSession) -> bytes:
+        """The answer to hello or isMaster, also to a legacy one."""
+        if self._proxy.draining:
+            raise CommandError(Code.ShutdownInProgress, "this proxy is being stopped")
+        if "client" in command.fields:
+            if session.greeted:
+                raise CommandError(
+                    186,
+                    "The client metadata document may only be sent in the first hello",
+                    code_name="ClientMetadataCannotBeMutated",
+                )
+            session.greeted = True
+        deadline = time.monotonic() + _HELLO_WAIT_SECONDS
+        members = self._proxy.upstreams.members
+        if not members[Tier.ARCHIVE].known:
+            await members[Tier.ARCHIVE].wait(None, deadline)
+        known = [server for tier in (Tier.ARCHIVE, Tier.FAST) for server in members[tier].known]
+        limits = common_limits(
+            [
+                (s.min_wire_version, s.max_wire_version, s.logical_session_timeout_minutes)
+                for s in known
+            ]
+        )
+        if limits is None:
+            raise CommandError(Code.HostUnreachable, "no member of the archive can be reached")
+        extra: dict[str, Any] = {}
+        wanted = command.get("saslSupportedMechs")
+        if isinstance(wanted, str):
+            mechanisms = await self._proxy.logins.mechanisms(wanted)
+            if mechanisms:
+                extra["saslSupportedMechs"] = mechanisms
+        speculative = command.get("speculativeAuthenticate")
+        if speculative is not None and session.identity is None:
+            database = speculative.get("db", "admin")
+            try:
+                extra["speculativeAuthenticate"] = await self._proxy.logins.start(
+                    session, database, speculative
+                )
+            except CommandError:
+                # As mongod: it is left out, and the client begins in earnest.
+                session.conversation = None
+        return hello_reply(
+            limits,
+            legacy=command.name != "hello",
+            hello_ok=bool(command.get("helloOk")),
+            connection_id=session.id,
+            now=dt.datetime.now(dt.UTC),
+            service_id=self._proxy.service_id.value if command.get("loadBalanced") else None,
+            extra=extra,
+        )
+
+    async def _login(self, request: Request, entry: Entry, session: ClientSession) -> bytes:
+        command = request.command
+        if entry.name == "saslStart":
+            reply = await self._proxy.logins.start(session, command.database, command.document)
+        elif entry.name == "saslContinue":
+            reply = await self._proxy.logins.proceed(session, command.document)
+        else:
+            raise CommandError(
+                Code.MechanismUnavailable,
+                "Certificates end at the proxy: log in with SCRAM-SHA-256 or SCRAM-SHA-1",
+            )
+        return bson.encode({**reply, "ok": 1.0})
+
+    async def _refused(self, request: Request, entry: Entry, session: ClientSession) -> bytes:
+        raise CommandError(
+            Code.CommandNotSupported,
+            f"{entry.name} is not served through the proxy: connect to the replica set that it is about",
+        )
+
+    # What goes to one or both tiers.
+
+    async def _data(self, request: Request, entry: Entry, session: ClientSession) -> bytes:
+        touches = touched(request.command, entry)
+        _refuse_closed(touches)
+        snapshot = await self._decided(touches.all, request.deadline)
+        if not snapshot.touches_tiered(touches.all):
+            if entry.kind is Kind.WRITE and "txnNumber" in request.command.fields:
+                reply = await self._looked_back(request, snapshot, touches)
+                if reply is not None:
+                    return reply
+            return await self._untiered(request, entry, snapshot)
+        if "autocommit" in request.command.fields:
+            raise CommandError(
+                Code.OperationNotSupportedInTransaction,
+                f"{touches.target} is tiered, and transactions on tiered collections are not served "
+                "yet: run the statement outside a transaction, or take the collection's policy out",
+            )
+        if snapshot.touches_tiered(touches.written):
+            raise CommandError(
+                Code.IllegalOperation,
+                f"{entry.name} can't write its results into a tiered collection: read them and "
+                "insert them, or write them into an untiered collection",
+            )
+        if entry.kind is Kind.WRITE:
+            if touches.target in snapshot.views:
+                return await self._untiered(request, entry, snapshot)
+            return await self._handed(writes, request, snapshot)
+        return await self._handed(reads, request, snapshot)
+
+    async def _handed(self, package: Any, request: Request, snapshot: Snapshot) -> bytes:
+        gateway = leased(self._proxy.gateway, snapshot, request.deadline)
+        reply: Reply = await package.handle(request, gateway, snapshot)
+        return reply.raw
+
+    async def _decided(self, namespaces: Iterable[str], deadline: float | None) -> Snapshot:
+        """A live snapshot under which these namespaces can be told tiered or untiered."""
+        leases = self._proxy.leases
+        snapshot = await leases.untiered(deadline)
+        if any(
+            source in snapshot.listed or source in snapshot.tierings
+            for namespace in namespaces
+            for source in snapshot.sources(namespace)
+        ):
+            snapshot = await leases.current(deadline)
+        return snapshot
+
+    async def _untiered(self, request: Request, entry: Entry, snapshot: Snapshot) -> bytes:
+        command = request.command
+        _refuse_times(command)
+        preference = read_preference(command) if entry.any_member else None
+        in_transaction = "autocommit" in command.fields
+        default = self._proxy.settings().default_preference
+        if entry.any_member and preference is None and default is not None and not in_transaction:
+            preference = default
+            command = command.changed({"$readPreference": b"\x03$readPreference\0" + default})
+        if in_transaction or entry.kind is Kind.WRITE:
+            preference = None
+        after: Timestamp | None = None
+        if read_concern(command).after is not None:
+            after = await self._archive_time(request, preference is None)
+            command = untiered_concern(command, after)
+        self._proxy.observer.count("untiered", Tier.ARCHIVE.value)
+        proxy_leases = self._proxy.leases
+        reply = await self._proxy.exchange.run(
+            Tier.ARCHIVE,
+            request.identity,
+            command,
+            preference=preference,
+            after=after,
+            deadline=request.deadline,
+            may_send=lambda: proxy_leases.untiered_alive(snapshot),
+        )
+        return reply.raw
+
+    async def _archive_time(self, request: Request, primary: bool) -> Timestamp | None:
+        """What "after T" means for an untiered namespace: the archive's primary's current time.
+
+        A read of the primary needs no more than what the proxy has seen of it.
+        """
+        if not primary or not self._proxy.clock(Tier.ARCHIVE).operation:
+            await self._proxy.exchange.refresh(Tier.ARCHIVE, request.identity, request.deadline)
+        return self._proxy.clock(Tier.ARCHIVE).operation_time
+
+    async def _looked_back(
+        self, request: Request, snapshot: Snapshot, touches: Touched
+    ) -> bytes | None:
+        """A retryable write that F executed before its namespace went back to the archive: F's answer."""
+        found = None if touches.target is None else snapshot.tierings.get(touches.target)
+        if found is None or found.coverage.look_back is not Tier.FAST:
+            return None
+        if found.coverage.state is not State.PASSTHROUGH:
+            return None
+        if not await executed_on_fast(self._proxy.gateway.tiers, request):
+            return None
+        reply = await self._proxy.exchange.run(
+            Tier.FAST, request.identity, request.command, deadline=request.deadline
+        )
+        return reply.raw
+
+    async def _archive(self, request: Request, entry: Entry, session: ClientSession) -> bytes:
+        reply = await self._proxy.exchange.run(
+            Tier.ARCHIVE, request.identity, request.command, deadline=request.deadline
+        )
+        return reply.raw
+
+    async def _admin(self, request: Request, entry: Entry, session: ClientSession) -> bytes:
+        _refuse_times(request.command)
+        command = request.command
+        preference = read_preference(command) if entry.any_member else None
+        if read_concern(command).after is not None:
+            command = untiered_concern(
+                command, await self._archive_time(request, preference is None)
+            )
+        reply = await self._proxy.exchange.run(
+            Tier.ARCHIVE,
+            request.identity,
+            command,
+            preference=preference,
+            deadline=request.deadline,
+        )
+        if entry.name == "listDatabases":
+            return _without_closed(reply.raw)
+        return reply.raw
+
+    async def _cursor(self, request: Request, entry: Entry, session: ClientSession) -> bytes:
+        if entry.name == "getMore":
+            return await self._cursors.get_more(request)
+        return await self._cursors.kill(request)
+
+    async def _sessions(self, request: Request, entry: Entry, session: ClientSession) -> bytes:
+        """To the archive, and to F where this user has been there."""
+        proxy = self._proxy
+        if proxy.upstreams.pools.connected(Tier.FAST, request.identity):
+            try:
+                await proxy.exchange.run(
+                    Tier.FAST, request.identity, request.command, deadline=time.monotonic() + 1.0
+                )
+            except CommandError:
+                # The fast tier ends idle sessions by itself; the archive's answer counts.
+                proxy.observer.error("SessionsOnFastTier")
+        return await self._archive(request, entry, session)
+
+    async def _ddl(self, request: Request, entry: Entry, session: ClientSession) -> bytes:
+        command = request.command
+        touches = touched(command, entry)
+        _refuse_closed(touches)
+        snapshot = await self._decided(touches.all, request.deadline)
+        affected = {ns for ns in touches.all if _is_tiered(ns, snapshot)}
+        if entry.name == "dropDatabase":
+            snapshot = await self._proxy.leases.untiered(request.deadline)
+            prefix = f"{command.database}."
+            affected = {
+                ns for ns in (*snapshot.listed, *snapshot.tierings) if ns.startswith(prefix)
+            }
+        if affected:
+            if (
+                entry.name in _CREATED
+                and "viewOn" not in command.fields
+                and "autocommit" not in command.fields
+            ):
+                return await self._handed(writes, request, snapshot)
+            raise CommandError(
+                Code.CommandNotSupported,
+                f"{entry.name} on {', '.join(sorted(affected))}, which is tiered, is not served yet: "
+                "take its policy out of the resource, run the command, and put the policy back",
+            )
+        changes_view = "viewOn" in command.fields and entry.name in ("create", "collMod")
+        raw = await self._untiered(request, entry, snapshot)
+        if changes_view and self._proxy.leases.anything_tiered:
+            # Until then another proxy may take the new view for an untiered collection.
+            await self._proxy.leases.outlive_others()
+        return raw
+
+
+def _is_tiered(namespace: str, snapshot: Snapshot) -> bool:
+    """Whether the collection itself is tiered; a view on one isn't, for DDL."""
+    found = snapshot.tierings.get(namespace)
+    if found is None:
+        return namespace in snapshot.listed
+    return found.coverage.state is not State.PASSTHROUGH
+
+
+def _deadline(command: Command) -> float | None:
+    kind, _ = command.fields.get("maxTimeMS", (0, b""))
+    if kind not in (0x01, 0x10, 0x12) or command.name == "getMore":
+        return None
+    milliseconds = command.get("maxTimeMS")
+    return time.monotonic() + float(milliseconds) / 1000 if milliseconds > 0 else None
+
+
+def _refuse_closed(touches: Touched) -> None:
+    for namespace in touches.all:
+        if namespace.partition(".")[0] in CLOSED_DATABASES:
+            raise CommandError(
+                Code.Unauthorized, f"not authorized on {namespace}: it belongs to Thermocline"
+            )
+
+
+def _refuse_times(command: Command) -> None:
+    """Times of the archive never reach a client, so none can come from one."""
+    target = inner_command(command) if command.name == "explain" else command
+    if target is None:
+        return
+    concern = read_concern(target)
+    if concern.level == "snapshot" and "autocommit" not in command.fields:
+        raise CommandError(
+            Code.InvalidOptions,
+            "snapshot reads outside transactions are not served from the archive: use a transaction",
+        )
+    if target.name != "aggregate":
+        return
+    kind, raw = target.fields.get("pipeline", (0, b""))
+    if kind != ARRAY:
+        return
+    for _, stage_kind, _, start, end in elements(raw):
+        if stage_kind != DOCUMENT:
+            return
+        for name, inner_kind, _, begin, finish in elements(raw[start:end]):
+            if name == b"$changeStream" and inner_kind == DOCUMENT:
+                options = raw[start:end][begin:finish]
+                if any(field == b"startAtOperationTime" for field, *_ in elements(options)):
+                    raise CommandError(
+                        Code.InvalidOptions,
+                        "change streams of the archive can't start at an operation time of the fast "
+                        "tier: use resumeAfter or startAfter with a token of the same stream",
+                    )
+        return
+
+
+def _without_closed(raw: bytes) -> bytes:
+    """A listDatabases reply without Thermocline's own databases."""
+    reply = bson.decode(raw)
+    databases = reply.get("databases")
+    if databases is None:
+        return raw
+    kept = [database for database in databases if database["name"] not in CLOSED_DATABASES]
+    if len(kept) == len(databases):
+        return raw
+    reply["databases"] = kept
+    if "totalSize" in reply:
+        size = sum(database.get("sizeOnDisk", 0) for database in kept)
+        reply["totalSize"] = bson.Int64(size)
+        reply["totalSizeMb"] = bson.Int64(size // (1024 * 1024))
+    return bson.encode(reply)
+
+
+def _retryable(error: CommandError, message: Message) -> CommandError:
+    """A timeout of our own, labelled so that a driver repeats what is safe to repeat."""
+    if error.code != Code.ExceededTimeLimit or error.labels:
+        return error
+    name = message.body[5 : message.body.index(b"\0", 5)].decode("utf-8", "replace")
+    labels = failure_labels(message.spans, name)
+    return CommandError(error.code, error.message, code_name=error.code_name, labels=labels)

@@ -1,0 +1,37 @@
+"""The parts of a running proxy, as one value that connections and handlers share."""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from thermocline_common.coverage import Tier
+from thermocline_proxy.cursors import Cursors
+from thermocline_proxy.exchange import TierExchange, Upstreams
+from thermocline_proxy.logins import Logins
+from thermocline_proxy.observe import Observer
+from thermocline_proxy.ports import Gateway
+from thermocline_proxy.sessions import ServiceId
+from thermocline_proxy.settings import Settings
+from thermocline_proxy.state import LeaseKeeper
+from thermocline_proxy.times import TierClock
+
+
+@dataclass(slots=True)
+class Proxy:
+    """One process's proxy. ``draining``: it was told to stop, and says so in its hello."""
+
+    upstreams: Upstreams
+    exchange: TierExchange
+    cursors: Cursors
+    leases: LeaseKeeper
+    logins: Logins
+    observer: Observer
+    gateway: Gateway
+    settings: Callable[[], Settings]
+    proxy_id: uuid.UUID
+    service_id: ServiceId = field(default_factory=ServiceId)
+    draining: bool = False
+
+    def clock(self, tier: Tier) -> TierClock:
+        """The cluster times of a tier."""
+        return self.upstreams.clocks[tier]

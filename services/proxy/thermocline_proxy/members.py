@@ -1,0 +1,140 @@
+"""The members of one tier: who is primary now, and who may serve a read preference.
+
+PyMongo's own topology does the watching (streaming hello, election ids, round-trip times); only
+its immutable description is read here. No command of a client goes through PyMongo.
+"""
+
+import asyncio
+import random
+import time
+from typing import Any
+
+from bson.raw_bson import RawBSONDocument
+from pymongo import AsyncMongoClient, ReadPreference
+from pymongo.errors import ConfigurationError
+from pymongo.read_preferences import make_read_preference, read_pref_mode_from_name
+from pymongo.server_description import ServerDescription
+
+from thermocline_common.coverage import Tier
+from thermocline_common.errors import Code, CommandError
+from thermocline_proxy.commands.command import CODEC
+
+SUSPICION_SECONDS = 0.5
+"""How long a primary that answered "not primary" is passed over, if no news of the set arrives."""
+_MAX_CACHED_PREFERENCES = 256
+_POLL_SECONDS = 0.01
+
+
+class Members:
+    """One tier's members, as PyMongo's topology sees them. Addresses are ``host:port``."""
+
+    def __init__(self, tier: Tier, client: AsyncMongoClient[dict[str, Any]]) -> None:
+        self.tier = tier
+        self._client = client
+        self._seen: Any = None
+        self._primary: str | None = None
+        self._chosen: dict[bytes, list[str]] = {}
+        self._suspect: str | None = None
+        self._suspect_until = 0.0
+
+    async def start(self) -> None:
+        """Begin to watch."""
+        await self._client.aconnect()
+
+    def _refresh(self) -> Any:
+        description = self._client.topology_description
+        if description is not self._seen:
+            self._seen = description
+            self._chosen = {}
+            self._suspect = None
+            found = description.apply_selector(ReadPreference.PRIMARY)
+            self._primary = _address(found[0]) if found else None
+        return description
+
+    @property
+    def primary(self) -> str | None:
+        """The primary's address; None while none is known."""
+        self._refresh()
+        if self._suspect is not None and self._suspect == self._primary:
+            if time.monotonic() < self._suspect_until:
+                return None
+            self._suspect = None
+        return self._primary
+
+    @property
+    def known(self) -> list[ServerDescription]:
+        """Descriptions of the members that can be reached."""
+        return list(self._refresh().known_servers)
+
+    @property
+    def addresses(self) -> list[str]:
+        """Addresses of the members that hold data and can be reached, the primary first."""
+        primary = self._primary
+        found = [_address(server) for server in self._refresh().known_servers if server.is_readable]
+        return sorted(found, key=lambda address: address != primary)
+
+    def suspect(self, address: str) -> None:
+        """This member said it isn't the primary, or can't be reached: wait for news of the set."""
+        self._suspect = address
+        self._suspect_until = time.monotonic() + SUSPICION_SECONDS
+
+    def choose(self, preference: bytes | None) -> str | None:
+        """A member for a raw ``$readPreference`` document (None: the primary); None where none fits.
+
+        Raises :class:`CommandError` where the preference isn't one.
+        """
+        if preference is None:
+            return self.primary
+        self._refresh()
+        found = self._chosen.get(preference)
+        if found is None:
+            found = self._candidates(preference)
+            if len(self._chosen) < _MAX_CACHED_PREFERENCES:
+                self._chosen[preference] = found
+        if len(found) == 1:
+            return found[0]
+        return random.choice(found) if found else None  # noqa: S311
+
+    def _candidates(self, preference: bytes) -> list[str]:
+        selector = parse_preference(preference)
+        try:
+            return [_address(server) for server in self._seen.apply_selector(selector)]
+        except ConfigurationError as error:  # maxStalenessSeconds is shorter than heartbeats allow
+            raise CommandError(160, str(error), code_name="MaxStalenessOutOfRange") from error
+
+    async def wait(self, preference: bytes | None, deadline: float) -> str:
+        """Like :meth:`choose`, but waits until ``deadline`` (monotonic). Raises ``HostUnreachable``."""
+        while True:
+            found = self.choose(preference)
+            if found is not None:
+                return found
+            if time.monotonic() >= deadline:
+                what = "primary" if preference is None else "member for the read preference"
+                raise CommandError(
+                    Code.HostUnreachable, f"no {what} of the {self.tier.value} tier can be reached"
+                )
+            await asyncio.sleep(_POLL_SECONDS)
+
+
+def parse_preference(raw: bytes) -> Any:
+    """PyMongo's selector of a raw ``$readPreference``. Raises :class:`CommandError`."""
+    document = RawBSONDocument(raw, CODEC)
+    mode = document.get("mode")
+    tags = document.get("tags")
+    staleness = document.get("maxStalenessSeconds", -1)
+    try:
+        if not isinstance(mode, str):
+            raise TypeError("$readPreference needs a mode")
+        sets = None if not tags else [dict(tag_set) for tag_set in tags]
+        if mode == "primary":
+            return ReadPreference.PRIMARY
+        return make_read_preference(read_pref_mode_from_name(mode), sets, int(staleness))
+    except (TypeError, ValueError, ConfigurationError) as error:
+        raise CommandError(
+            Code.FailedToParse, f"Could not parse $readPreference: {error}"
+        ) from error
+
+
+def _address(server: ServerDescription) -> str:
+    host, port = server.address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

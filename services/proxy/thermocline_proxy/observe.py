@@ -1,0 +1,156 @@
+"""Counters of the proxy, cheap enough for every command, as Prometheus metrics and for ``/status``."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+
+from thermocline_common.coverage import Tier
+
+BOUNDS = (
+    0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0,
+)  # fmt: skip
+"""Seconds."""
+
+
+class Latency:
+    """A histogram of seconds."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS) + 1)
+        self.total = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count one."""
+        self.counts[bisect_left(BOUNDS, seconds)] += 1
+        self.total += seconds
+
+    @property
+    def count(self) -> int:
+        """How many there were."""
+        return sum(self.counts)
+
+    def quantile(self, share: float) -> float | None:
+        """An upper bound of the quantile in seconds; None of nothing."""
+        wanted = self.count * share
+        seen = 0
+        for bound, count in zip((*BOUNDS, float("inf")), self.counts, strict=True):
+            seen += count
+            if seen and seen >= wanted:
+                return bound
+        return None
+
+
+class Observer(Collector):
+    """What the proxy counts. Routes: (reason, tier) -> how many commands took them."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.connections = 0
+        self.accepted = 0
+        self.relayed = {Tier.FAST: 0, Tier.ARCHIVE: 0}
+        self.routes: dict[tuple[str, str], int] = {}
+        self.errors: dict[str, int] = {}
+        self.latency = {Tier.FAST: Latency(), Tier.ARCHIVE: Latency()}
+        self.lease_age: Callable[[], float] = lambda: float("inf")
+        self.upstream: Callable[[], dict[tuple[str, str], int]] = dict
+        registry.register(self)
+
+    def count(self, reason: str, tier: str) -> None:
+        """One command took a route."""
+        key = (reason, tier)
+        self.routes[key] = self.routes.get(key, 0) + 1
+
+    def error(self, code_name: str) -> None:
+        """The proxy itself answered with an error."""
+        self.errors[code_name] = self.errors.get(code_name, 0) + 1
+
+    def all_routes(self) -> dict[tuple[str, str], int]:
+        """Routes, with those of the short path."""
+        found = dict(self.routes)
+        for reason, tier in (("untiered", Tier.ARCHIVE), ("point-id", Tier.FAST)):
+            if self.relayed[tier]:
+                key = (reason, tier.value)
+                found[key] = found.get(key, 0) + self.relayed[tier]
+        return found
+
+    def status(self) -> dict[str, Any]:
+        """For ``/status``."""
+        routes: dict[str, dict[str, int]] = {}
+        for (reason, tier), count in sorted(self.all_routes().items()):
+            routes.setdefault(tier, {})[reason] = count
+        age = self.lease_age()
+        return {
+            "connections": self.connections,
+            "accepted": self.accepted,
+            "routes": routes,
+            "errors": dict(sorted(self.errors.items())),
+            "upstreamConnections": {
+                f"{tier}/{member}": count
+                for (tier, member), count in sorted(self.upstream().items())
+            },
+            "latencyMs": {
+                tier.value: {
+                    name: None if (at := latency.quantile(share)) is None else round(at * 1000, 3)
+                    for name, share in (("p50", 0.5), ("p99", 0.99))
+                }
+                for tier, latency in self.latency.items()
+            },
+            "leaseAgeSeconds": None if age == float("inf") else round(age, 3),
+        }
+
+    def collect(self) -> Iterator[Metric]:
+        """Prometheus' callback."""
+        yield GaugeMetricFamily(
+            "thermocline_proxy_connections", "Client connections now.", value=self.connections
+        )
+        yield CounterMetricFamily(
+            "thermocline_proxy_accepted", "Client connections ever.", value=self.accepted
+        )
+        routes = CounterMetricFamily(
+            "thermocline_proxy_routes", "Commands by route and reason.", labels=["reason", "tier"]
+        )
+        for labels, count in self.all_routes().items():
+            routes.add_metric(labels, count)
+        yield routes
+        errors = CounterMetricFamily(
+            "thermocline_proxy_errors", "Errors that the proxy itself answered.", labels=["code"]
+        )
+        for code_name, count in self.errors.items():
+            errors.add_metric([code_name], count)
+        yield errors
+        upstream = GaugeMetricFamily(
+            "thermocline_proxy_upstream_connections",
+            "Connections to members.",
+            labels=["tier", "member"],
+        )
+        for labels, count in self.upstream().items():
+            upstream.add_metric(labels, count)
+        yield upstream
+        latency = HistogramMetricFamily(
+            "thermocline_proxy_upstream_seconds",
+            "Time from sending a command to its whole reply.",
+            labels=["tier"],
+        )
+        for tier, histogram in self.latency.items():
+            buckets = []
+            seen = 0
+            for bound, count in zip((*BOUNDS, float("inf")), histogram.counts, strict=True):
+                seen += count
+                buckets.append(("+Inf" if bound == float("inf") else str(bound), float(seen)))
+            latency.add_metric([tier.value], buckets, histogram.total)
+        yield latency
+        yield GaugeMetricFamily(
+            "thermocline_proxy_lease_age_seconds",
+            "Age of the coverage lease in use.",
+            value=self.lease_age(),
+        )

@@ -1,0 +1,37 @@
+"""What the proxy knows of one client's connection, and which sessions a client may use."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from bson.objectid import ObjectId
+
+from thermocline_common.errors import Code, CommandError
+from thermocline_common.sessions import PREFIX
+from thermocline_proxy.ports import Identity
+
+
+@dataclass(slots=True)
+class ClientSession:
+    """One client connection. ``conversation``: the log-in that is under way.
+
+    ``peer``: ``host:port`` of the client. ``greeted``: it sent its metadata already.
+    """
+
+    id: int
+    peer: str
+    identity: Identity | None = None
+    conversation: Any = None
+    greeted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceId:
+    """Constant per process, so that load-balanced drivers know a restart."""
+
+    value: ObjectId = field(default_factory=ObjectId)
+
+
+def refuse_reserved(lsid: bytes) -> None:
+    """Raise where the raw ``lsid`` document lies in the range of Thermocline's own sessions."""
+    if PREFIX in lsid:
+        raise CommandError(Code.InvalidOptions, "this range of session ids is reserved")
