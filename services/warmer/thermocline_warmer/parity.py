@@ -11,6 +11,7 @@ from pymongo.errors import OperationFailure
 from thermocline_common import names
 from thermocline_common.coverage import Coverage
 from thermocline_common.errors import Code
+from thermocline_common.indexes import list_indexes
 from thermocline_common.raw_reads import find_raw, run_raw
 from thermocline_common.tiers import PLAIN, Tiers
 from thermocline_warmer.plan.parity import (
@@ -23,7 +24,6 @@ from thermocline_warmer.plan.parity import (
     plan_indexes,
     plan_options,
 )
-from thermocline_warmer.reader import list_indexes
 
 MAJORITY = {"w": "majority", "wtimeout": 10_000}
 LEDGER_ID = "parity"

@@ -21,6 +21,7 @@ from thermocline_common.copy_in import CollectionChanged
 from thermocline_common.coverage import Coverage
 from thermocline_common.errors import Code, ThermoclineError
 from thermocline_common.ids import DocId
+from thermocline_common.indexes import list_indexes
 from thermocline_common.raw_reads import find_raw, run_raw
 from thermocline_common.tiers import PLAIN, Tiers
 from thermocline_warmer.plan.windows import WarmSlice
@@ -37,24 +38,6 @@ class AgeIndex:
     name: str
     path: str
     multikey: bool
-
-
-async def list_indexes(client: Any, namespace: str) -> list[dict[str, Any]]:
-    """The finished indexes of a collection; none where there is no collection."""
-    database, collection = namespace.split(".", 1)
-    command = {
-        "listIndexes": collection,
-        "includeBuildUUIDs": True,
-        "cursor": {"batchSize": 1_000},
-    }
-    try:
-        reply = await client.get_database(database).command(command, codec_options=PLAIN)
-    except OperationFailure as error:
-        if error.code == Code.NamespaceNotFound:
-            return []
-        raise
-    # An index that is being built is {spec, buildUUID}.
-    return [index for index in reply["cursor"]["firstBatch"] if "buildUUID" not in index]
 
 
 async def find_age_index(tiers: Tiers, coverage: Coverage) -> AgeIndex:

@@ -16,6 +16,7 @@ from bson.raw_bson import RawBSONDocument
 from thermocline_common.coverage import Coverage, Tier
 from thermocline_common.ids import DOCUMENT, DocId, array, in_filter, wrap
 from thermocline_common.removals import Kind, Record, hides
+from thermocline_common.timing import KEEP_SECONDS
 from thermocline_proxy.commands.command import Command, element, raw_element
 from thermocline_proxy.commands.readconcern import SNAPSHOT, read_concern
 from thermocline_proxy.ports import Reply
@@ -31,7 +32,7 @@ from thermocline_proxy.routing.routes import (
     UniqueRead,
 )
 
-KEPT_SECONDS: Final = 10.0
+KEPT_SECONDS: Final = KEEP_SECONDS
 """An eviction comes at least 60 s after its announcement: what isn't announced stays this long."""
 
 
@@ -120,7 +121,7 @@ class KeyReads:
         if await self._in_fast(ids[0]):
             return await self._once_more()
         answer = await self._after_absence(ids[0], narrowed(self.sender.command, ids[0]))
-        if answer.ok and not _found(answer):
+        if answer.tier is Tier.ARCHIVE and answer.ok and not _found(answer):
             # The key moved to another document meanwhile, or the filter says more than the key.
             raise Elsewhere(Reason.FAST_MISS)
         return answer
