@@ -25,6 +25,7 @@ from pymongo.client_session import ClientSession
 
 from support.answers import TRANSIENT, codes, differ, essence
 from support.fixtures import ARCHIVE_KEY, CLOCK_AHEAD_SECONDS, FAST_KEY
+from support.haste import HASTE
 from support.mongod import ReplicaSet
 from support.services import Thermocline
 from support.streams import Collection, Step, Stream
@@ -325,10 +326,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"seed {options.seed}: {run.run(options.seconds)}")
             print(f"{run.verify()} documents equal")
     return 0
-
-
-HASTE: Final[Mapping[str, str]] = {}
-"""The services' environment in tests: eviction after seconds instead of a minute."""
 
 
 if __name__ == "__main__":
