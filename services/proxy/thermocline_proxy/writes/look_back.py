@@ -1,0 +1,130 @@
+"""Retryable writes after a switch of the tier that takes writes: were they executed on the other one?
+
+Only the tier that executed a statement knows; executed again on the other tier it would count twice.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import bson
+from bson.max_key import MaxKey
+from bson.raw_bson import RawBSONDocument
+from pymongo import ReadPreference
+
+from thermocline_common.coverage import Tier
+from thermocline_common.ids import DOCUMENT, wrap
+from thermocline_proxy.commands.command import Command, element, raw_element
+from thermocline_proxy.ports import Reply
+from thermocline_proxy.writes.filters import NOTHING, both
+from thermocline_proxy.writes.replies import parse_outcome, succeeded
+from thermocline_proxy.writes.run import Run
+from thermocline_proxy.writes.statements import Batch, Kind, Statement, fields_of, number
+from thermocline_proxy.writes.targets import FindAndModifyTarget
+
+_LOOKUP_MS = 5_000
+_NO_COLLECTION = b"\x05collectionUUID\0\x10\0\0\0\x04" + b"\0" * 16
+
+
+@dataclass(frozen=True, slots=True)
+class Executed:
+    """What the tier left behind knows: ``indexes`` of the statements that it executed, and its
+    ``reply`` (whose own indexes count the statements that it was asked about)."""
+
+    indexes: tuple[int, ...]
+    reply: Reply
+
+
+async def known_elsewhere(run: Run, tier: Tier) -> bool:
+    """Whether the other tier has heard of the command's ``txnNumber`` (or a later one) in its session."""
+    command = run.request.command
+    lsid = command.get("lsid")
+    if lsid is None or "txnNumber" not in command.fields:
+        return False
+    session = fields_of(bytes(lsid.raw))
+    if b"id" not in session:
+        return False
+    low = wrap(raw_element("id", *session[b"id"]))
+    high = wrap(raw_element("id", *session[b"id"]), bytes(bson.encode({"uid": MaxKey()})[4:-1]))
+    between = wrap(raw_element("$gte", DOCUMENT, low), raw_element("$lt", DOCUMENT, high))
+    query: dict[str, Any] = {
+        "_id": RawBSONDocument(between),
+        "txnNum": {"$gte": bson.Int64(number(command.fields["txnNumber"]))},
+    }
+    tiers = run.gateway.tiers
+    client = tiers.fast if tier is Tier.FAST else tiers.archive
+    async with run.bounded():
+        reply = await client["config"].command(
+            {
+                "find": "transactions",
+                "filter": query,
+                "projection": {"_id": 1},
+                "limit": 1,
+                "singleBatch": True,
+                "readConcern": {"level": "linearizable"},
+                "maxTimeMS": _LOOKUP_MS,
+            },
+            read_preference=ReadPreference.PRIMARY,
+        )
+    return bool(reply["cursor"]["firstBatch"])
+
+
+async def executed_statements(
+    run: Run, tier: Tier, batch: Batch, indexes: Sequence[int]
+) -> Executed | None:
+    """Which of these statements the tier left behind has executed, with the reply for them.
+
+    A reply that isn't ``ok`` is the command's answer. None: it has executed none of them.
+    """
+    if not batch.retryable or not await known_elsewhere(run, tier):
+        return None
+    reply = await run.gateway.exchange.run(tier, run.request.identity, question(batch, indexes))
+    if not succeeded(reply.raw):
+        return Executed(tuple(indexes), reply)
+    outcome = parse_outcome(reply.raw)
+    assert batch.stmt_ids is not None
+    known = set(outcome.retried)
+    done = tuple(i for i in indexes if batch.stmt_ids[i] in known)
+    if not done:
+        return None
+    run.gateway.count(tier, "executed before the switch")
+    return Executed(done, Reply(_without_errors(reply.raw), tier, reply.member))
+
+
+def question(batch: Batch, indexes: Sequence[int]) -> Command:
+    """The statements in a form in which none can be executed; those that were are answered for."""
+    if batch.kind is Kind.INSERT:
+        command = batch.part(indexes)
+        changes: dict[str, bytes | None] = {
+            "collectionUUID": _NO_COLLECTION,
+            "ordered": element("ordered", False),
+        }
+        return command.changed(changes)
+    statements = [Statement(batch.documents[i]) for i in indexes]
+    harmless = [s.changed(query=both(s.query, NOTHING), upsert=False) for s in statements]
+    return batch.part(indexes, harmless)
+
+
+def _without_errors(raw: bytes) -> bytes:
+    """The reply without what the question itself ran into."""
+    return wrap(
+        *(
+            raw_element(name.decode(), *field)
+            for name, field in fields_of(raw).items()
+            if name != b"writeErrors"
+        )
+    )
+
+
+async def executed_find_and_modify(
+    run: Run, tier: Tier, target: FindAndModifyTarget
+) -> Reply | None:
+    """The recorded reply of the tier left behind; None: it hasn't executed this."""
+    if not await known_elsewhere(run, tier):
+        return None
+    harmless = target.command(query=both(target.query, NOTHING))
+    reply = await run.gateway.exchange.run(tier, run.request.identity, harmless)
+    if not succeeded(reply.raw) or b"retriedStmtId" in fields_of(reply.raw):
+        run.gateway.count(tier, "executed before the switch")
+        return reply
+    return None
