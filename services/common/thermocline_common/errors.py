@@ -9,10 +9,12 @@ from enum import IntEnum
 class Code(IntEnum):
     """Error codes by MongoDB's own names."""
 
+    InternalError = 1
     BadValue = 2
     FailedToParse = 9
     Unauthorized = 13
     TypeMismatch = 14
+    Overflow = 15
     InvalidLength = 16
     ProtocolError = 17
     AuthenticationFailed = 18
@@ -57,6 +59,7 @@ class Code(IntEnum):
     ChangeStreamFatalError = 280
     ChangeStreamHistoryLost = 286
     MechanismUnavailable = 334
+    UnsupportedOpQueryCommand = 352
     CollectionUUIDMismatch = 361
     TransactionTooLargeForCache = 388
     DuplicateKey = 11000

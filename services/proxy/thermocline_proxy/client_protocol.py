@@ -13,7 +13,7 @@ from collections import deque
 from typing import cast
 
 from thermocline_common.coverage import Tier
-from thermocline_common.errors import NOT_PRIMARY, CommandError
+from thermocline_common.errors import NOT_PRIMARY, Code, CommandError
 from thermocline_common.sessions import PREFIX
 from thermocline_proxy.commands.catalog import CATALOG, RELAYED, Kind
 from thermocline_proxy.cursors import first_batch_is_empty, reply_cursor
@@ -22,6 +22,7 @@ from thermocline_proxy.exchange import broken_error, error_code, failure_labels
 from thermocline_proxy.flow import Flow
 from thermocline_proxy.gateway import Proxy
 from thermocline_proxy.legacy import answer_legacy
+from thermocline_proxy.ports import Identity
 from thermocline_proxy.sessions import ClientSession
 from thermocline_proxy.state import Standing
 from thermocline_proxy.times import ELEMENT_SIZE, has_tail, learn_tail, swap_tail, with_tail
@@ -75,6 +76,7 @@ class ClientProtocol(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._flow: Flow
         self._pools: dict[Tier, Pool] = {}
+        self._pooled_for: Identity | None = None
         self._leases = proxy.leases
         self._archive_clock = proxy.clock(Tier.ARCHIVE)
         self._fast_clock = proxy.clock(Tier.FAST)
@@ -236,8 +238,11 @@ class ClientProtocol(asyncio.Protocol):
             pool is None
             or pool.address != address
             or pool.retired
-            or pool.identity is not session.identity
+            or self._pooled_for is not session.identity
         ):
+            if self._pooled_for is not session.identity:
+                self._pools.clear()
+                self._pooled_for = session.identity
             pool = self._pools[tier] = proxy.upstreams.pools.pool(tier, address, session.identity)
         concern = spans.get(b"readConcern")
         if concern is not None:
@@ -338,7 +343,12 @@ class ClientProtocol(asyncio.Protocol):
             self._close()
         except Exception:
             log.exception("a command of %s could not be answered", self.session.peer)
-            self._close()
+            body = error_document(
+                Code.InternalError,
+                "the proxy failed to answer: see its log",
+                Code.InternalError.name,
+            )
+            self._write_reply(body, HEADER.unpack_from(frame)[1])
         finally:
             self._task = None
         self._done()

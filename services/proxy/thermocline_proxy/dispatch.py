@@ -1,5 +1,6 @@
 """Answers every command that the short path left: each kind of the catalog has its own way."""
 
+import contextlib
 import datetime as dt
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -53,12 +54,12 @@ class Dispatcher:
 
     async def answer(self, message: Message, session: ClientSession) -> bytes:
         """The raw reply document, without times. Raises :class:`CommandError` to be answered."""
-        command = Command(message.body, message.sequences)
         kind = message.spans.get(b"$db", (0,))[0]
         if kind == 0:
             raise CommandError(40571, "OP_MSG requests require a $db argument")
         if kind != 0x02:
             raise CommandError(13111, "wrong type for field ($db): it must be a string")
+        command = Command(message.body, message.sequences)
         entry = lookup(command.name)
         if entry is None:
             raise CommandError(Code.CommandNotFound, f"no such command: '{command.name}'")
@@ -125,9 +126,8 @@ class Dispatcher:
         extra: dict[str, Any] = {}
         wanted = command.get("saslSupportedMechs")
         if isinstance(wanted, str):
-            mechanisms = await self._proxy.logins.mechanisms(wanted)
-            if mechanisms:
-                extra["saslSupportedMechs"] = mechanisms
+            with contextlib.suppress(CommandError):  # without it, a driver asks for its default
+                extra["saslSupportedMechs"] = await self._proxy.logins.mechanisms(wanted)
         speculative = command.get("speculativeAuthenticate")
         if speculative is not None and session.identity is None:
             database = speculative.get("db", "admin")

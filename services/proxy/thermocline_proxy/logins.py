@@ -34,6 +34,7 @@ MAX_CACHED: Final = 10_000
 PROBE_SECONDS: Final = 30.0
 _ITERATIONS: Final = {"SCRAM-SHA-1": 10_000, "SCRAM-SHA-256": 15_000}
 _SALT_SIZE: Final = {"SCRAM-SHA-1": 16, "SCRAM-SHA-256": 28}
+_ORDER: Final = ("SCRAM-SHA-1", "SCRAM-SHA-256")
 _FAILED: Final = "Authentication failed."
 
 
@@ -97,13 +98,11 @@ class Logins:
             self._probed = now
         return self._required
 
-    async def mechanisms(self, name: str) -> list[str] | None:
-        """For ``saslSupportedMechs: "db.user"``; None for a user that doesn't exist."""
+    async def mechanisms(self, name: str) -> list[str]:
+        """For ``saslSupportedMechs: "db.user"``; a user that doesn't exist seems to have them all."""
         database, _, user = name.partition(".")
         found = await self._credentials(database, user)
-        return [
-            mechanism for mechanism in ("SCRAM-SHA-1", "SCRAM-SHA-256") if mechanism in found
-        ] or None
+        return [mechanism for mechanism in _ORDER if mechanism in found] or list(_ORDER)
 
     async def start(
         self, session: ClientSession, database: str, command: Mapping[str, Any]
