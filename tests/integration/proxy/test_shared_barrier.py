@@ -1,0 +1,110 @@
+"""The shared barrier on two real tiers; a task of the test stands for the feeder."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator
+
+import pytest
+from bson.timestamp import Timestamp
+
+from support.mongod import ReplicaSet
+from thermocline_common import names
+from thermocline_common.errors import CommandError
+from thermocline_common.tiers import Tiers
+from thermocline_proxy.barrier import SharedBarrier
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+async def tiers(fast: ReplicaSet, archive: ReplicaSet) -> AsyncIterator[Tiers]:
+    async with fast.async_client() as hot, archive.async_client() as cold:
+        yield Tiers(hot, cold)
+
+
+@pytest.fixture
+async def barrier(tiers: Tiers) -> AsyncIterator[SharedBarrier]:
+    made = SharedBarrier(tiers, uuid.uuid4(), time.monotonic, 5.0)
+    yield made
+    await made.close()
+
+
+async def fast_now(tiers: Tiers) -> Timestamp:
+    reply = await tiers.fast.admin.command("ping")
+    found: Timestamp = reply["operationTime"]
+    return found
+
+
+async def check(tiers: Tiers, reached: Timestamp) -> None:
+    """The checkpoint, as the feeder writes it."""
+    await tiers.archive[names.DATABASE][names.CHECKPOINT].update_one(
+        {"_id": names.CHECKPOINT_ID}, {"$set": {"time": reached}}, upsert=True
+    )
+
+
+async def markers(tiers: Tiers) -> int:
+    found = await tiers.fast[names.DATABASE][names.MARKERS].find_one({})
+    return 0 if found is None else int(found["n"])
+
+
+async def test_it_waits_for_the_checkpoint(tiers: Tiers, barrier: SharedBarrier) -> None:
+    await check(tiers, await fast_now(tiers))
+    waiting = asyncio.create_task(barrier.passed(None))
+    await asyncio.sleep(0.2)
+    assert not waiting.done(), "the checkpoint is from before the marker"
+    await check(tiers, await fast_now(tiers))
+    reached = await asyncio.wait_for(waiting, 5)
+    reply = await tiers.archive.shop.command(
+        {"find": "orders", "readConcern": {"level": "majority", "afterClusterTime": reached}}
+    )
+    assert reply["ok"]
+
+
+async def test_queries_share_markers_but_never_an_older_one(
+    tiers: Tiers, barrier: SharedBarrier
+) -> None:
+    waiting = [asyncio.create_task(barrier.passed(None)) for _ in range(50)]
+    await asyncio.sleep(0.3)
+    assert await markers(tiers) == 2, "the first, and one for all that came behind it"
+    covered = await fast_now(tiers)
+    late = asyncio.create_task(barrier.passed(None))
+    await asyncio.sleep(0.1)
+    assert await markers(tiers) == 3
+    await check(tiers, covered)
+    await asyncio.wait_for(asyncio.gather(*waiting), 5)
+    assert not late.done(), "it came after the checkpoint's time"
+    await check(tiers, await fast_now(tiers))
+    await asyncio.wait_for(late, 5)
+
+
+async def test_its_limits(tiers: Tiers, barrier: SharedBarrier) -> None:
+    with pytest.raises(CommandError) as caught:
+        await barrier.passed(time.monotonic() + 0.2)
+    assert caught.value.code == 50
+    with pytest.raises(CommandError) as caught:
+        await barrier.passed(time.monotonic() - 1)
+    assert caught.value.code == 50
+    barrier.timeout = 0.2
+    with pytest.raises(CommandError) as caught:
+        await barrier.passed(None)
+    assert caught.value.code == 262
+    assert barrier.problem is not None
+    await check(tiers, Timestamp(2**31 - 1, 1))
+    barrier.timeout = 5.0
+    await barrier.passed(None)
+    assert barrier.problem is None
+
+
+async def test_a_query_that_gives_up_does_not_disturb_the_others(
+    tiers: Tiers, barrier: SharedBarrier
+) -> None:
+    patient = asyncio.create_task(barrier.passed(None))
+    hasty = asyncio.create_task(barrier.passed(None))
+    await asyncio.sleep(0)
+    hasty.cancel()
+    patient_too = asyncio.create_task(barrier.passed(None))
+    await asyncio.sleep(0.1)
+    await check(tiers, Timestamp(2**31 - 1, 1))
+    await asyncio.wait_for(asyncio.gather(patient, patient_too), 5)
+    assert hasty.cancelled()
