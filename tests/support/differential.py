@@ -122,12 +122,18 @@ class Differential:
     """One run: ``streams`` application threads, each with its own partition of the data."""
 
     def __init__(
-        self, oracle: ReplicaSet, thermocline: Thermocline, seed: int, streams: int = 3
+        self,
+        oracle: ReplicaSet,
+        thermocline: Thermocline,
+        seed: int,
+        streams: int = 3,
+        without: Sequence[str] = (),
     ) -> None:
         self.oracle = oracle
         self.thermocline = thermocline
         self.seed = seed
         self.streams = streams
+        self.without = without
         self.tally = Tally()
         self._stop = threading.Event()
         self._failures: list[BaseException] = []
@@ -189,7 +195,7 @@ class Differential:
             self._stop.set()
 
     def _steps(self, partition: int, seconds: float, plain: Side, proxied: Side) -> None:
-        stream = Stream(self.seed, partition, COLLECTIONS, _now)
+        stream = Stream(self.seed, partition, COLLECTIONS, _now, self.without)
         stream.serial = 1_000_000
         deadline = time.monotonic() + seconds
         numbers = itertools.count(1)
@@ -309,6 +315,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--streams", type=int, default=3)
+    parser.add_argument(
+        "--without", action="append", default=[], help="a kind of step to leave out"
+    )
     parser.add_argument("--without-logins", action="store_true")
     options = parser.parse_args(arguments)
     keys = (None, None) if options.without_logins else (FAST_KEY, ARCHIVE_KEY)
@@ -319,7 +328,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not options.without_logins:
             archive.push_clock(CLOCK_AHEAD_SECONDS)
         thermocline = Thermocline(fast, archive, POLICIES, environment=HASTE)
-        run = Differential(oracle, thermocline, options.seed, options.streams)
+        run = Differential(oracle, thermocline, options.seed, options.streams, options.without)
         run.prepare()
         with thermocline, thermocline.logs_on_failure():
             thermocline.wait_state("Active")

@@ -60,10 +60,15 @@ def identifiers(partition: int, count: int = 36) -> list[Any]:
 
 
 class Stream:
-    """An endless stream of steps on some collections, for one partition."""
+    """An endless stream of steps on some collections, for one partition; ``without``: kinds left out."""
 
     def __init__(
-        self, seed: int, partition: int, collections: Sequence[Collection], clock: Clock
+        self,
+        seed: int,
+        partition: int,
+        collections: Sequence[Collection],
+        clock: Clock,
+        without: Sequence[str] = (),
     ) -> None:
         self.random = random.Random(f"{seed}/{partition}")
         self.partition = partition
@@ -71,13 +76,16 @@ class Stream:
         self.clock = clock
         self.ids = identifiers(partition)
         self.serial = 0
+        self.without = without
 
     def __iter__(self) -> Iterator[Step]:
         weights = [weight for weight, _ in self._kinds()]
         makers = [maker for _, maker in self._kinds()]
         while True:
             collection = self.random.choice(self.collections)
-            yield self.random.choices(makers, weights)[0](collection)
+            step = self.random.choices(makers, weights)[0](collection)
+            if step.kind not in self.without:
+                yield step
 
     def _kinds(self) -> list[tuple[int, Callable[[Collection], Step]]]:
         return [
