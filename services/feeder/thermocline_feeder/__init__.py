@@ -1,1 +1,4 @@
-"""The feeder: replays the state of every written document from the fast tier into the archive."""
+"""Replays the fast tier's writes into the archive, and moves namespaces between their states.
+
+``plan`` decides and does no I/O; the other modules read, write and wait.
+"""

@@ -1,0 +1,269 @@
+"""The checkpoint document in A: how far replay is, who owns it, what couldn't be applied."""
+
+import asyncio
+import datetime as dt
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bson.binary import Binary
+from bson.int64 import Int64
+from bson.raw_bson import RawBSONDocument
+from bson.timestamp import Timestamp
+from pymongo.errors import OperationFailure
+
+from thermocline_common import names
+from thermocline_common.coverage_store import MAJORITY
+from thermocline_common.errors import Code, ConfigError, ThermoclineError
+from thermocline_common.ids import DocId, elements, string, wrap
+from thermocline_common.raw_reads import Client, run_raw
+from thermocline_feeder.plan.origin import Position
+
+MAX_TIME_MS = 10_000
+
+
+class Fenced(ThermoclineError):
+    """Another feeder owns replay now: this one may apply nothing any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose coordination data this is."""
+
+    namespace: str
+    name: str
+    uid: str
+    fast_set: Any
+    archive_set: Any
+
+    def document(self) -> dict[str, Any]:
+        """As stored."""
+        return {
+            "namespace": self.namespace,
+            "name": self.name,
+            "uid": self.uid,
+            "fastSet": self.fast_set,
+            "archiveSet": self.archive_set,
+        }
+
+    def require(self, found: Mapping[str, Any] | None, what: str) -> None:
+        """Raises :class:`ConfigError` if ``found`` names another resource or another archive.
+
+        Another *fast tier* is no other owner: F was replaced, which is handled.
+        """
+        if found is None:
+            return
+        ours = (self.namespace, self.name, self.uid, self.archive_set)
+        theirs = (
+            found.get("namespace"),
+            found.get("name"),
+            found.get("uid"),
+            found.get("archiveSet"),
+        )
+        if ours != theirs:
+            raise ConfigError(
+                f"{what} belongs to the TieredReplicaSet {theirs[0]}/{theirs[1]} (uid {theirs[2]}, archive "
+                f"set {theirs[3]}), not to {ours[0]}/{ours[1]} (uid {ours[2]}, archive set {ours[3]}). Two "
+                "resources can't share a tier; if the other one is gone for good, drop the database "
+                f"'{names.DATABASE}' on both tiers"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Quarantined:
+    """A document that the archive refuses; F keeps it."""
+
+    namespace: str
+    id: DocId
+    code: int
+    reason: str
+
+    @property
+    def key(self) -> tuple[str, DocId]:
+        """Its identity."""
+        return (self.namespace, self.id)
+
+    def raw(self) -> RawBSONDocument:
+        """As stored: ``{ns, id, code, reason}``, the id's bytes unchanged."""
+        code = b"\x10code\0" + int(self.code).to_bytes(4, "little", signed=True)
+        parts = (
+            string(b"ns", self.namespace),
+            self.id.element(b"id"),
+            code,
+            string(b"reason", self.reason),
+        )
+        return RawBSONDocument(wrap(*parts))
+
+    @classmethod
+    def parse(cls, document: RawBSONDocument) -> "Quarantined":
+        """From one element of ``quarantine``."""
+        raw = bytes(document.raw)
+        for name, kind, _, start, end in elements(raw):
+            if name == b"id":
+                doc_id = DocId.of_value(kind, raw[start:end])
+                return cls(document["ns"], doc_id, int(document["code"]), document["reason"])
+        raise KeyError("id")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The document, parsed. ``feeder`` None: nobody owns replay."""
+
+    feeder: uuid.UUID | None
+    heartbeat: int
+    time: Timestamp | None
+    position: Position | None
+    next_epoch: uuid.UUID | None
+    quarantine: tuple[Quarantined, ...]
+    lost_from: dt.datetime | None
+    owner: Mapping[str, Any] | None
+
+    @classmethod
+    def parse(cls, document: RawBSONDocument) -> "Checkpoint":
+        """From the raw document."""
+        epoch = document.get("epoch")
+        owner = document.get("owner")
+        lost = document.get("lostFrom")
+        return cls(
+            feeder=document.get("feeder"),
+            heartbeat=int(document.get("heartbeat", 0)),
+            time=document.get("time"),
+            position=None if epoch is None else Position(epoch, int(document.get("counter", 0))),
+            next_epoch=document.get("nextEpoch"),
+            quarantine=tuple(Quarantined.parse(q) for q in document.get("quarantine", ())),
+            lost_from=lost if lost is None or isinstance(lost, dt.datetime) else lost.as_datetime(),
+            owner=None if owner is None else dict(owner),
+        )
+
+
+async def read_checkpoint(archive: Client) -> Checkpoint | None:
+    """From A's primary, linearizably. Raises PyMongo's errors."""
+    reply = await run_raw(
+        archive,
+        names.DATABASE,
+        {
+            "find": names.CHECKPOINT,
+            "filter": {"_id": names.CHECKPOINT_ID},
+            "limit": 1,
+            "singleBatch": True,
+            "readConcern": {"level": "linearizable"},
+            "maxTimeMS": MAX_TIME_MS,
+        },
+    )
+    found = reply["cursor"]["firstBatch"]
+    return Checkpoint.parse(found[0]) if found else None
+
+
+async def update_checkpoint(archive: Client, me: uuid.UUID, change: Mapping[str, Any]) -> None:
+    """Change the checkpoint as its owner, ``w: majority``. Raises :class:`Fenced` if it isn't ours."""
+    reply = await archive[names.DATABASE].command(
+        {
+            "update": names.CHECKPOINT,
+            "updates": [
+                {
+                    "q": {"_id": names.CHECKPOINT_ID, "feeder": Binary.from_uuid(me)},
+                    "u": dict(change),
+                }
+            ],
+            "writeConcern": MAJORITY,
+        }
+    )
+    _raise_concern(reply)
+    if reply["n"] != 1:
+        raise Fenced("another feeder has taken over replay")
+
+
+def _raise_concern(reply: Mapping[str, Any]) -> None:
+    error = reply.get("writeConcernError")
+    if error:
+        raise OperationFailure(str(error.get("errmsg")), int(error.get("code", 64)), dict(error))
+
+
+async def beat(archive: Client, me: uuid.UUID) -> None:
+    """Move the heartbeat. Raises :class:`Fenced`."""
+    await update_checkpoint(archive, me, {"$inc": {"heartbeat": Int64(1)}})
+
+
+async def release(archive: Client, me: uuid.UUID) -> None:
+    """Give replay up at a clean end, so that a successor need not wait."""
+    await update_checkpoint(archive, me, {"$unset": {"feeder": 1}, "$inc": {"heartbeat": Int64(1)}})
+
+
+async def acquire(
+    archive: Client,
+    me: uuid.UUID,
+    owner: Owner,
+    *,
+    takeover_after: float,
+    poll: float,
+    clock: Callable[[], float],
+    standing_by: Callable[[uuid.UUID], None] = lambda _: None,
+) -> Checkpoint:
+    """Wait until replay is ours. Raises :class:`ConfigError` if the data is another resource's.
+
+    A dead owner is noticed by its heartbeat standing still on *our* monotonic clock.
+    """
+    seen: tuple[uuid.UUID | None, int] | None = None
+    since = clock()
+    while True:
+        found = await read_checkpoint(archive)
+        if found is None:
+            await _create(archive, me, owner)
+            continue
+        owner.require(found.owner, f"the archive's {names.DATABASE}.{names.CHECKPOINT}")
+        if found.feeder == me:
+            return found
+        now = (found.feeder, found.heartbeat)
+        if now != seen:
+            seen, since = now, clock()
+        if found.feeder is None or clock() - since >= takeover_after:
+            await _take_over(archive, me, found)
+            continue
+        standing_by(found.feeder)
+        await asyncio.sleep(poll)
+
+
+async def _create(archive: Client, me: uuid.UUID, owner: Owner) -> None:
+    document = {
+        "_id": names.CHECKPOINT_ID,
+        "formatVersion": names.FORMAT_VERSION,
+        "owner": owner.document(),
+        "feeder": Binary.from_uuid(me),
+        "heartbeat": Int64(1),
+        "quarantine": [],
+    }
+    database = archive[names.DATABASE]
+    reply = await database.command(
+        {"insert": names.CHECKPOINT, "documents": [document], "writeConcern": MAJORITY}
+    )
+    _raise_concern(reply)
+    for error in reply.get("writeErrors", ()):
+        if error["code"] != Code.DuplicateKey:
+            raise OperationFailure(error["errmsg"], error["code"], error)
+
+
+async def _take_over(archive: Client, me: uuid.UUID, seen: Checkpoint) -> None:
+    query: dict[str, Any] = {"_id": names.CHECKPOINT_ID, "heartbeat": Int64(seen.heartbeat)}
+    query["feeder"] = {"$exists": False} if seen.feeder is None else Binary.from_uuid(seen.feeder)
+    reply = await archive[names.DATABASE].command(
+        {
+            "update": names.CHECKPOINT,
+            "updates": [
+                {
+                    "q": query,
+                    "u": {
+                        "$set": {"feeder": Binary.from_uuid(me)},
+                        "$inc": {"heartbeat": Int64(1)},
+                    },
+                }
+            ],
+            "writeConcern": MAJORITY,
+        }
+    )
+    _raise_concern(reply)
+
+
+def quarantine_field(entries: Iterable[Quarantined]) -> list[RawBSONDocument]:
+    """The stored form of the whole list."""
+    return [entry.raw() for entry in entries]

@@ -1,0 +1,93 @@
+"""F's documents and removal records at exactly one cluster time."""
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from bson.binary import Binary
+from bson.raw_bson import RawBSONDocument
+from bson.timestamp import Timestamp
+
+from thermocline_common import names
+from thermocline_common.ids import DocId, in_filter, records_filter
+from thermocline_common.raw_reads import Client, find_raw
+from thermocline_common.removals import Record
+
+CHUNK = 3_000
+"""Ids in one find command."""
+
+
+class TooMuch(Exception):
+    """The documents are more than one batch should hold: take fewer."""
+
+
+@dataclass(slots=True)
+class State:
+    """What F says of one namespace's ids, all at one time."""
+
+    documents: dict[DocId, bytes] = field(default_factory=dict)
+    records: dict[DocId, Record] = field(default_factory=dict)
+
+
+async def fetch_state(
+    fast: Client,
+    namespace: str,
+    collection: uuid.UUID | None,
+    ids: Iterable[DocId],
+    time: Timestamp,
+    *,
+    most_bytes: int | None = None,
+) -> State:
+    """The documents, then the records of those that are absent, both at ``time``.
+
+    ``collection`` None: the namespace has no collection in F, so only records are looked up. Records
+    of documents that F holds say nothing, because F's copy wins. Raises :class:`TooMuch` beyond
+    ``most_bytes``, and PyMongo's errors: 239 or 246 (that time is gone), 361 (another collection).
+    """
+    state = State()
+    wanted = list(ids)
+    concern = {"level": "snapshot", "atClusterTime": time}
+    database, name = namespace.split(".", 1)
+    size = 0
+    if collection is not None:
+        for chunk in _chunks(wanted):
+            command: dict[str, Any] = {
+                "find": name,
+                "filter": RawBSONDocument(in_filter(chunk)),
+                "batchSize": len(chunk) + 1,
+                "readConcern": concern,
+                "collectionUUID": Binary.from_uuid(collection),
+            }
+            async for document in find_raw(fast, database, command):
+                raw = bytes(document.raw)
+                size += len(raw)
+                state.documents[DocId.of_document(raw)] = raw
+            if most_bytes is not None and size > most_bytes:
+                raise TooMuch
+    absent = [i for i in wanted if i not in state.documents]
+    for chunk in _chunks(absent):
+        command = {
+            "find": names.REMOVED,
+            "filter": RawBSONDocument(records_filter(namespace, chunk)),
+            "batchSize": len(chunk) + 1,
+            "readConcern": concern,
+        }
+        async for document in find_raw(fast, names.DATABASE, command):
+            record = Record.parse(document)
+            state.records[record.id] = record
+    return state
+
+
+def _chunks(ids: list[DocId]) -> Iterable[list[DocId]]:
+    for start in range(0, len(ids), CHUNK):
+        yield ids[start : start + CHUNK]
+
+
+def sizes(states: Mapping[str, State]) -> tuple[int, int]:
+    """How many documents there are, and their bytes."""
+    count = size = 0
+    for state in states.values():
+        count += len(state.documents)
+        size += sum(map(len, state.documents.values()))
+    return count, size

@@ -1,0 +1,175 @@
+"""Change events -> batches of dirty ids. An event says *which* document changed, never what to write."""
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from bson.timestamp import Timestamp
+
+from thermocline_common import names
+from thermocline_common.ids import DocId, elements
+
+DATA_OPERATIONS = frozenset({"insert", "update", "replace", "delete"})
+DDL_OPERATIONS = frozenset({"create", "drop", "rename", "dropDatabase"})
+
+
+class Change(NamedTuple):
+    """One event. ``id``: the raw ``{_id: ...}`` of a dirty document, None where only time moves on.
+
+    ``collection``: the UUID of the collection it happened in; None for removal records, which say
+    nothing about it. ``time``: F's cluster time; events of one transaction share it.
+    """
+
+    time: Timestamp
+    namespace: str = ""
+    collection: uuid.UUID | None = None
+    id: bytes | None = None
+    ddl: bool = False
+
+
+def parse_change(event: Mapping[str, Any]) -> Change:
+    """From a raw event with ``operationType``, ``ns``, ``documentKey``, ``clusterTime``, ``collectionUUID``.
+
+    An event that names no document of a namespace (a marker, DDL) only moves time on. Raises
+    ``KeyError`` on what isn't a change event.
+    """
+    time = event["clusterTime"]
+    kind = event["operationType"]
+    if kind not in DATA_OPERATIONS:
+        ns = event.get("ns")
+        if kind in DDL_OPERATIONS and ns is not None:
+            return Change(
+                time, f"{ns['db']}.{ns.get('coll', '')}", event.get("collectionUUID"), None, True
+            )
+        return Change(time)
+    ns = event["ns"]
+    database = ns["db"]
+    key = event["documentKey"].raw
+    if database == names.DATABASE:
+        if ns["coll"] != names.REMOVED:
+            return Change(time)
+        return _of_record(time, key)
+    return Change(time, f"{database}.{ns['coll']}", event.get("collectionUUID"), key)
+
+
+def _of_record(time: Timestamp, key: bytes) -> Change:
+    """The document that a removal record is about."""
+    for name, _, _, start, end in elements(key):
+        if name == b"_id":
+            record = key[start:end]
+            break
+    else:
+        return Change(time)
+    namespace, doc_id = "", None
+    for name, kind, _, start, end in elements(record):
+        if name == b"ns":
+            namespace = record[start + 4 : end - 1].decode()
+        elif name == b"id":
+            doc_id = DocId.of_value(kind, record[start:end])
+    if not namespace or doc_id is None:
+        return Change(time)
+    return Change(time, namespace, None, doc_id.document())
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Changes that are applied together; ``time`` is the last one's: the state to write is F's at it."""
+
+    changes: Sequence[Change]
+
+    @property
+    def time(self) -> Timestamp:
+        """The cluster time at which F is read for this batch."""
+        return self.changes[-1].time
+
+    def dirty(self) -> dict[str, set[DocId]]:
+        """The distinct dirty ids, by namespace."""
+        raw: dict[str, set[bytes]] = {}
+        for change in self.changes:
+            if change.id is not None:
+                raw.setdefault(change.namespace, set()).add(change.id)
+        return {ns: {DocId.of_document(i) for i in ids} for ns, ids in raw.items()}
+
+    def collections(self) -> dict[str, set[uuid.UUID]]:
+        """The UUIDs of collections in which the changes happened, by namespace."""
+        found: dict[str, set[uuid.UUID]] = {}
+        for change in self.changes:
+            if change.collection is not None:
+                found.setdefault(change.namespace, set()).add(change.collection)
+        return found
+
+    def ddl(self) -> set[str]:
+        """Namespaces (``db.`` for a whole database) with a create, drop or rename."""
+        return {change.namespace for change in self.changes if change.ddl}
+
+    def split(self) -> "tuple[Batch, Batch] | None":
+        """Two halves that keep each transaction whole; None if the batch is one transaction."""
+        middle = boundary(self.changes, len(self.changes) // 2, len(self.changes))
+        if middle == len(self.changes):
+            middle = _boundary_before(self.changes, len(self.changes) // 2)
+        if middle in (0, len(self.changes)):
+            return None
+        return Batch(self.changes[:middle]), Batch(self.changes[middle:])
+
+
+def boundary(changes: Sequence[Change], start: int, end: int) -> int:
+    """The first position from ``start`` on at which no transaction is cut; ``end`` at the latest."""
+    if start <= 0:
+        start = 1
+    while start < end and changes[start].time == changes[start - 1].time:
+        start += 1
+    return min(start, end)
+
+
+def _boundary_before(changes: Sequence[Change], start: int) -> int:
+    while start > 0 and changes[start].time == changes[start - 1].time:
+        start -= 1
+    return start
+
+
+class Backlog:
+    """Changes that were read and not yet handed out. A transaction is handed out whole."""
+
+    def __init__(self) -> None:
+        self._changes: list[Change] = []
+        self._complete = 0
+
+    def __len__(self) -> int:
+        return len(self._changes)
+
+    @property
+    def ready(self) -> int:
+        """How many changes can be handed out."""
+        return self._complete
+
+    def add(self, changes: Iterable[Change], *, caught_up: bool) -> None:
+        """Append one reply's changes.
+
+        ``caught_up``: the server had nothing more, so the last transaction is complete. Otherwise it
+        is taken as complete only when a later event has arrived.
+        """
+        self._changes.extend(changes)
+        end = len(self._changes)
+        if caught_up or not end:
+            self._complete = end
+            return
+        self._complete = max(self._complete, _boundary_before(self._changes, end - 1))
+
+    def take(self, limit: int) -> Batch | None:
+        """The oldest complete changes: about ``limit``, more only to keep a transaction whole."""
+        if not self._complete:
+            return None
+        end = (
+            self._complete
+            if self._complete <= limit
+            else boundary(self._changes, limit, self._complete)
+        )
+        taken, self._changes = self._changes[:end], self._changes[end:]
+        self._complete -= end
+        return Batch(taken)
+
+    def clear(self) -> None:
+        """Forget everything: the stream is opened anew from the checkpoint."""
+        self._changes = []
+        self._complete = 0

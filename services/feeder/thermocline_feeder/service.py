@@ -1,0 +1,523 @@
+"""The feeder's process: owns replay or stands by, and keeps every part at work."""
+
+import argparse
+import asyncio
+import logging
+import statistics
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from bson.timestamp import Timestamp
+from pymongo.errors import OperationFailure, PyMongoError
+
+from thermocline_common import names
+from thermocline_common.barrier import write_marker
+from thermocline_common.clock import Clock, monotonic
+from thermocline_common.coverage import Coverage, State
+from thermocline_common.coverage_store import read_all, read_linearizable
+from thermocline_common.errors import Code, ThermoclineError
+from thermocline_common.runtime import Context
+from thermocline_common.tiers import Tiers
+from thermocline_feeder import catalog
+from thermocline_feeder.applier import Applier
+from thermocline_feeder.checkpoint import Fenced, Owner, acquire, beat, release
+from thermocline_feeder.collector import Collector
+from thermocline_feeder.foreign import ForeignWrites
+from thermocline_feeder.metrics import Metrics
+from thermocline_feeder.moves import Moves
+from thermocline_feeder.opening import Opening
+from thermocline_feeder.registry import Pair, Registry
+from thermocline_feeder.replay import Replay
+from thermocline_feeder.resync import Resync
+from thermocline_feeder.settings import Settings
+from thermocline_feeder.states import Admission, States, wanted
+
+log = logging.getLogger(__name__)
+
+DRAINED, NOT_DRAINED = 0, 3
+"""Exit codes of ``--drain-and-exit``."""
+
+Pause = Callable[[str], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class Parts:
+    """What works together while this process owns replay."""
+
+    registry: Registry
+    applier: Applier
+    replay: Replay
+    opening: Opening
+    moves: Moves
+    states: States
+    collector: Collector
+    foreign: ForeignWrites
+    resync: Resync
+
+
+@dataclass(slots=True)
+class FeederService:
+    """See :class:`thermocline_common.runtime.Service`."""
+
+    arguments: argparse.Namespace
+    settings: Settings = field(default_factory=Settings.load)
+    clock: Clock = monotonic
+    admission: Admission | None = None
+    """Why a namespace may not become active; None: the real checks."""
+    pause: Pause | None = None
+    """A test's pause point."""
+    releases: bool = True
+    """Give replay up at the end; a test's crash doesn't."""
+    me: uuid.UUID = field(default_factory=uuid.uuid4)
+    name: str = "feeder"
+    parts: Parts | None = None
+    owning: bool = False
+    standing_by_for: uuid.UUID | None = None
+    _context: Context | None = None
+    _window: float | None = None
+    _rate: tuple[float, int, float] = (0.0, 0, 0.0)
+    _foreign_seen: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def draining(self) -> bool:
+        """Whether the command line asks for a drain."""
+        return bool(getattr(self.arguments, "drain_and_exit", False))
+
+    async def run(self, context: Context) -> None:
+        """Until told to stop, or drained."""
+        self._context = context
+        metrics = Metrics(context.registry, self)
+        del metrics
+        stop = asyncio.create_task(context.stop.wait())
+        try:
+            while not context.stop.is_set():
+                work = asyncio.create_task(self._own(context))
+                try:
+                    await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    # Nothing may go on in the background, whoever ends this.
+                    work.cancel()
+                result = (await asyncio.gather(work, return_exceptions=True))[0]
+                if isinstance(result, (Fenced, asyncio.CancelledError)):
+                    if isinstance(result, Fenced):
+                        log.warning("another feeder has taken over; standing by")
+                    continue
+                if isinstance(result, PyMongoError):
+                    context.problems.set("feeder", f"can't take over replay yet: {_short(result)}")
+                    await context.stopping(1.0)
+                    continue
+                if isinstance(result, BaseException):
+                    raise result
+                if self.draining:
+                    return
+        finally:
+            stop.cancel()
+
+    async def _own(self, context: Context) -> None:
+        """One term of ownership; ends cancelled, fenced, or drained."""
+        tiers = context.tiers
+        metadata = context.manifest.current.metadata
+        owner = Owner(
+            metadata.namespace,
+            metadata.name,
+            metadata.uid,
+            await catalog.replica_set_id(tiers.fast),
+            await catalog.replica_set_id(tiers.archive),
+        )
+        beating = asyncio.create_task(self._beat_process(context))
+        try:
+            checkpoint = await acquire(
+                tiers.archive,
+                self.me,
+                owner,
+                takeover_after=self.settings.takeover_after,
+                poll=self.settings.standby_poll,
+                clock=self.clock,
+                standing_by=self._stand_by,
+            )
+            self.owning, self.standing_by_for = True, None
+            context.problems.clear("feeder")
+            log.info("this process owns replay", extra={"feeder": str(self.me)})
+            parts = self._assemble(context, owner)
+            parts.applier.reset(checkpoint.quarantine)
+            self.parts = parts
+            try:
+                await self._work(context, parts)
+            finally:
+                await self._let_go(tiers)
+        except ExceptionGroup as group:
+            cause: BaseException = group
+            while isinstance(cause, BaseExceptionGroup):
+                cause = cause.exceptions[0]
+            if isinstance(cause, (PyMongoError, ThermoclineError)):
+                raise cause from group
+            raise
+        finally:
+            self.owning = False
+            beating.cancel()
+            await asyncio.gather(beating, return_exceptions=True)
+
+    async def _let_go(self, tiers: Tiers) -> None:
+        self.owning = False
+        if not self.releases:
+            return
+        try:
+            async with asyncio.timeout(5):
+                await asyncio.shield(release(tiers.archive, self.me))
+        except (PyMongoError, Fenced, TimeoutError) as error:
+            log.info("replay couldn't be given up by name", extra={"error": str(error)[:200]})
+
+    def _stand_by(self, other: uuid.UUID) -> None:
+        self.standing_by_for = other
+
+    def _assemble(self, context: Context, owner: Owner) -> Parts:
+        tiers, settings, clock = context.tiers, self.settings, self.clock
+        registry = Registry()
+        applier = Applier(tiers.archive, self.me, settings.quarantine_limit)
+
+        def lease() -> float:
+            return context.manifest.current.spec.proxy.lease.total_seconds()
+
+        def report_resync(text: str) -> None:
+            context.problems.set("resync", text)
+
+        resync = Resync(tiers, self.me, registry, applier, report_resync)
+
+        async def run_resync() -> Timestamp:
+            replay.figures.resyncs += 1
+            time = await resync.run()
+            context.problems.clear("resync")
+            return time
+
+        async def reload() -> None:
+            if registry.loaded:
+                return
+            coverages = await read_all(tiers)
+            documents, _ = await read_linearizable(tiers.archive, names.TIERED, {})
+            listed = {d["_id"] for d in documents}
+            registry.reset(coverages.keys() | listed, replayed_pairs(coverages))
+
+        opening = Opening(
+            tiers, self.me, owner, context.problems, lease, run_resync, registry.clear, reload
+        )
+
+        async def resolve(namespace: str) -> Pair | None:
+            return await moves.resolve(namespace)
+
+        replay = Replay(
+            tiers,
+            self.me,
+            settings,
+            registry,
+            applier,
+            context.problems,
+            clock,
+            resolve,
+            opening,
+            self.pause,
+        )
+
+        def epoch() -> uuid.UUID:
+            if opening.position is None:
+                raise Fenced("replay hasn't begun")
+            return opening.position.epoch
+
+        moves = Moves(
+            tiers,
+            owner,
+            settings,
+            registry,
+            replay,
+            applier,
+            context.problems,
+            lease,
+            epoch,
+            self.pause,
+        )
+        states = States(
+            tiers,
+            moves,
+            settings,
+            context.problems,
+            clock,
+            lambda: wanted(context.manifest.current, drain=self.draining),
+            self.admission or self._real_admission(context),
+        )
+        collector = Collector(tiers, settings, registry, replay, lease, clock)
+        return Parts(
+            registry,
+            applier,
+            replay,
+            opening,
+            moves,
+            states,
+            collector,
+            ForeignWrites(tiers.archive),
+            resync,
+        )
+
+    def _real_admission(self, context: Context) -> Admission:
+        from thermocline_feeder.admission import refusals
+
+        async def check(namespace: str) -> list[str]:
+            return await refusals(context.tiers, context.manifest.current, namespace)
+
+        return check
+
+    # At work ---------------------------------------------------------------------------------
+
+    async def _work(self, context: Context, parts: Parts) -> None:
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(parts.replay.run()),
+                group.create_task(self._beat(context, parts)),
+                group.create_task(self._after_opening(parts, parts.states.run)),
+                group.create_task(self._after_opening(parts, lambda: self._mark(context, parts))),
+                group.create_task(
+                    self._after_opening(parts, lambda: self._collect(context, parts))
+                ),
+                group.create_task(
+                    self._after_opening(parts, lambda: self._watch_archive(context, parts))
+                ),
+                group.create_task(self._retry_quarantined(context, parts)),
+                group.create_task(self._follow_manifest(context, parts)),
+                group.create_task(self._measure(context, parts)),
+            ]
+            if self.draining:
+                await self._drained(context, parts)
+                for task in tasks:
+                    task.cancel()
+
+    @staticmethod
+    async def _after_opening(parts: Parts, work: Callable[[], Awaitable[None]]) -> None:
+        """Work that needs the epoch: begins when the stream was opened once."""
+        await parts.replay.begun.wait()
+        await work()
+
+    async def _beat_process(self, context: Context) -> None:
+        while True:
+            context.heartbeat.beat()
+            await asyncio.sleep(1.0)
+
+    async def _beat(self, context: Context, parts: Parts) -> None:
+        """The owner's heartbeat in A, where no batch moves it."""
+        while True:
+            await asyncio.sleep(self.settings.heartbeat_interval)
+            if self.clock() - parts.replay.committed_at < self.settings.heartbeat_interval:
+                continue
+            try:
+                await beat(context.tiers.archive, self.me)
+            except PyMongoError as error:
+                log.info("the heartbeat couldn't be written", extra={"error": _short(error)})
+
+    async def _mark(self, context: Context, parts: Parts) -> None:
+        """Raise F's counter, then let the next batch name it."""
+        while True:
+            try:
+                counter = await parts.opening.count_up()
+            except PyMongoError as error:
+                log.info("the epoch's counter couldn't be raised", extra={"error": _short(error)})
+            else:
+                if counter is None:
+                    parts.registry.changed.set()  # open anew, which finds out what happened to F
+                else:
+                    parts.replay.counter = counter
+            await asyncio.sleep(self.settings.marker_interval)
+
+    async def _collect(self, context: Context, parts: Parts) -> None:
+        while True:
+            await asyncio.sleep(self.settings.record_scan)
+            try:
+                await parts.collector.scan()
+                await parts.collector.collect_markers()
+            except PyMongoError as error:
+                log.info("removal records couldn't be collected", extra={"error": _short(error)})
+
+    async def _retry_quarantined(self, context: Context, parts: Parts) -> None:
+        while True:
+            await asyncio.sleep(self.settings.quarantine_retry)
+            if parts.applier.quarantine:
+                parts.replay.again(set(parts.applier.quarantine))
+                try:
+                    await write_marker(context.tiers, f"barrier:{self.me}")
+                except PyMongoError as error:
+                    log.info(
+                        "refused documents wait for the next event", extra={"error": _short(error)}
+                    )
+
+    async def _follow_manifest(self, context: Context, parts: Parts) -> None:
+        async for _ in context.manifest.changes():
+            parts.states.changed.set()
+
+    async def _watch_archive(self, context: Context, parts: Parts) -> None:
+        """Restart the watch on A whenever other namespaces are active."""
+        start: Timestamp | None = None
+        while True:
+            active = frozenset(parts.registry.pairs)
+            if not active:
+                await asyncio.sleep(1.0)
+                continue
+            watch = asyncio.create_task(parts.foreign.run(active, start))
+            try:
+                while not watch.done() and frozenset(parts.registry.pairs) == active:
+                    self._report_foreign(context, parts)
+                    await asyncio.wait({watch}, timeout=1.0)
+            finally:
+                watch.cancel()
+                result = (await asyncio.gather(watch, return_exceptions=True))[0]
+            if isinstance(result, OperationFailure) and result.code in (
+                Code.ChangeStreamHistoryLost,
+                Code.CappedPositionLost,
+            ):
+                parts.foreign.seen_to = None
+            elif isinstance(result, BaseException) and not isinstance(
+                result, (PyMongoError, asyncio.CancelledError)
+            ):
+                raise result
+            start = parts.foreign.seen_to
+            await asyncio.sleep(0.2)
+
+    def _report_foreign(self, context: Context, parts: Parts) -> None:
+        for namespace, count in parts.foreign.counts.items():
+            context.problems.set(
+                f"foreign {namespace}",
+                f"{count} writes to {namespace} reached the archive directly. They are kept unless the same "
+                "document is written through the proxy; let every writer use the proxy",
+            )
+
+    async def _measure(self, context: Context, parts: Parts) -> None:
+        """Rate, and how far F's oplog reaches back."""
+        while True:
+            await asyncio.sleep(5.0)
+            now, documents = self.clock(), parts.replay.figures.documents
+            then, before, _ = self._rate
+            self._rate = (now, documents, (documents - before) / (now - then) if then else 0.0)
+            try:
+                self._window = await oplog_window(context.tiers.fast, parts.replay.time)
+            except PyMongoError:
+                self._window = None
+
+    async def _drained(self, context: Context, parts: Parts) -> None:
+        """Wait until nothing is tiered any more, or can't be replayed."""
+        states = parts.states
+        while True:
+            await asyncio.sleep(0.2)
+            if states.known and parts.replay.time is not None:
+                left = {
+                    ns: c for ns, c in states.coverages.items() if c.state is not State.PASSTHROUGH
+                }
+                kept = [ns for ns, c in states.coverages.items() if c.fast_uuid is not None]
+                if not left and not kept:
+                    context.exit_code = DRAINED
+                    return
+                refused = len(parts.applier.quarantine)
+                if refused and set(states.blocked) >= set(left):
+                    log.error("not everything could be replayed", extra={"documents": refused})
+                    context.exit_code = NOT_DRAINED
+                    return
+
+    # What it shows ---------------------------------------------------------------------------
+
+    def ready(self) -> bool:
+        """Owning and replaying, or standing by for a living owner."""
+        if self.parts is not None and self.owning:
+            return self.parts.replay.caught_up or bool(self.parts.replay.committed_at)
+        return self.standing_by_for is not None
+
+    def status(self) -> Mapping[str, Any]:
+        """See docs/protocol.md, "The feeder's status"."""
+        parts = self.parts
+        own: dict[str, Any] = {
+            "feeder": str(self.me),
+            "role": "owner" if self.owning else "standby" if self.standing_by_for else "starting",
+            "owner": str(self.standing_by_for or self.me)
+            if self.owning or self.standing_by_for
+            else None,
+        }
+        if parts is None:
+            return own
+        replay = parts.replay
+        time = replay.time
+        quarantine = list(parts.applier.quarantine.values())
+        own |= {
+            "checkpoint": None if time is None else {"time": time.time, "increment": time.inc},
+            "checkpointAt": None if time is None else time.as_datetime().isoformat(),
+            "lagSeconds": round(replay.lag, 3),
+            "lagP99Seconds": _p99(replay.figures.lags),
+            "caughtUp": replay.caught_up,
+            "backlog": replay.backlog,
+            "documentsPerSecond": round(self._rate[2], 1),
+            "documents": replay.figures.documents,
+            "events": replay.figures.events,
+            "oplogWindowSeconds": self._window,
+            "quarantine": [
+                {"namespace": q.namespace, "code": q.code, "reason": q.reason}
+                for q in quarantine[:100]
+            ],
+            "quarantined": len(quarantine),
+            "foreignWrites": dict(parts.foreign.counts),
+            "deletedByHand": replay.figures.unexplained,
+            "removalRecords": parts.collector.records,
+            "resyncs": replay.figures.resyncs,
+            "setAside": [*parts.opening.aside, *parts.moves.aside],
+            "lostFrom": None
+            if parts.opening.lost_from is None
+            else parts.opening.lost_from.isoformat(),
+            "namespaces": {
+                ns: {
+                    "state": c.state.value,
+                    "target": self._target(ns),
+                    "blockedOn": parts.states.blocked.get(ns),
+                    "quarantined": sum(1 for q in quarantine if q.namespace == ns),
+                }
+                for ns, c in sorted(self._namespaces(parts).items())
+            },
+        }
+        return own
+
+    def _target(self, namespace: str) -> str:
+        if self._context is None:
+            return State.PASSTHROUGH.value
+        target = wanted(self._context.manifest.current, drain=self.draining).get(namespace)
+        return (State.ACTIVE if target is not None and target.active else State.PASSTHROUGH).value
+
+    def _namespaces(self, parts: Parts) -> dict[str, Coverage]:
+        found = dict(parts.states.coverages)
+        if self._context is not None:
+            for policy in self._context.manifest.current.spec.collections:
+                found.setdefault(
+                    policy.namespace,
+                    Coverage(policy.namespace, State.PASSTHROUGH, State.PASSTHROUGH),
+                )
+        return found
+
+
+def replayed_pairs(coverages: Mapping[str, Coverage]) -> dict[str, Pair]:
+    """The namespaces whose writes are F's: active ones, and those that pause on their way out."""
+    return {
+        ns: Pair(c.fast_uuid, c.archive_uuid)
+        for ns, c in coverages.items()
+        if c.state is State.ACTIVE or (c.state is State.PAUSING and c.target is State.PASSTHROUGH)
+    }
+
+
+async def oplog_window(fast: catalog.Client, checkpoint: Timestamp | None) -> float | None:
+    """Seconds of F's oplog that are left behind the checkpoint."""
+    if checkpoint is None:
+        return None
+    find = {"find": "oplog.rs", "limit": 1, "singleBatch": True, "projection": {"ts": 1}}
+    first = await fast["local"].command({**find, "sort": {"$natural": 1}})
+    batch = first["cursor"]["firstBatch"]
+    return float(checkpoint.time - batch[0]["ts"].time) if batch else None
+
+
+def _p99(lags: list[float]) -> float | None:
+    if len(lags) < 2:
+        return round(lags[0], 4) if lags else None
+    return round(statistics.quantiles(lags, n=100, method="inclusive")[98], 4)
+
+
+def _short(error: Exception) -> str:
+    return str(error).split(", Timeout:")[0].split(", full error:")[0][:300]

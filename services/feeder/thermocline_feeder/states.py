@@ -1,0 +1,181 @@
+"""Keeps every namespace on its way to the state that the manifest wants."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from pymongo.errors import PyMongoError
+
+from thermocline_common import names
+from thermocline_common.clock import Clock
+from thermocline_common.coverage import Coverage, State
+from thermocline_common.coverage_store import read_all, read_linearizable
+from thermocline_common.errors import ThermoclineError
+from thermocline_common.health import Problems
+from thermocline_common.spec.models import Manifest
+from thermocline_common.tiers import Tiers
+from thermocline_feeder.moves import Blocked, Moves, Overtaken
+from thermocline_feeder.plan.states import Step, Wanted, next_step
+from thermocline_feeder.settings import Settings
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 4
+"""Switches at one time: each needs looks at every operation that runs on a tier."""
+
+Admission = Callable[[str], Awaitable[list[str]]]
+"""Why a namespace may not become active; empty: nothing speaks against it."""
+
+
+def wanted(manifest: Manifest, *, drain: bool = False) -> dict[str, Wanted]:
+    """What the manifest asks for, by namespace. ``drain``: nothing is to be active."""
+    active = manifest.spec.mode.value == "Active" and not drain
+    return {
+        policy.namespace: Wanted(active, policy.age_field, policy.keep is not None)
+        for policy in manifest.spec.collections
+    }
+
+
+@dataclass(slots=True)
+class States:
+    """``coverages``: the documents as last read. ``blocked``: what each namespace waits for."""
+
+    tiers: Tiers
+    moves: Moves
+    settings: Settings
+    problems: Problems
+    clock: Clock
+    wanted: Callable[[], Mapping[str, Wanted]]
+    admission: Admission
+    coverages: dict[str, Coverage] = field(default_factory=dict)
+    listed: set[str] = field(default_factory=set)
+    blocked: dict[str, str] = field(default_factory=dict)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    known: bool = False
+    _busy: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _not_before: dict[str, float] = field(default_factory=dict)
+    _looking_back: dict[str, float] = field(default_factory=dict)
+
+    async def run(self) -> None:
+        """Until cancelled; every step that was begun is cancelled too."""
+        slots = asyncio.Semaphore(AT_ONCE)
+        try:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    try:
+                        await self._look(group, slots)
+                    except PyMongoError as error:
+                        log.info("states can't be read now", extra={"error": str(error)[:200]})
+                    self.changed.clear()
+                    try:
+                        await asyncio.wait_for(self.changed.wait(), self.settings.state_poll)
+                    except TimeoutError:
+                        continue
+        finally:
+            self._busy.clear()
+
+    async def _look(self, group: asyncio.TaskGroup, slots: asyncio.Semaphore) -> None:
+        self.coverages = await read_all(self.tiers)
+        listed, _ = await read_linearizable(self.tiers.archive, names.TIERED, {})
+        for document in listed:
+            self.moves.owner.require(
+                document.get("owner"), f"the archive's list entry of {document['_id']}"
+            )
+        self.listed = {d["_id"] for d in listed}
+        self.known = True
+        targets = self.wanted()
+        now = self.clock()
+        for namespace in sorted(self.coverages.keys() | self.listed | targets.keys()):
+            if namespace in self._busy or now < self._not_before.get(namespace, 0.0):
+                continue
+            coverage = self.coverages.get(namespace)
+            target = targets.get(namespace)
+            step = next_step(
+                coverage,
+                listed=namespace in self.listed,
+                wanted=target,
+                look_back_over=self._look_back_over(namespace, coverage, now),
+            )
+            if step is Step.NONE:
+                self._settled(namespace, coverage, target)
+                continue
+            task = group.create_task(self._take(namespace, step, coverage, target, slots))
+            self._busy[namespace] = task
+
+    def _settled(self, namespace: str, coverage: Coverage | None, target: Wanted | None) -> None:
+        reached = State.PASSTHROUGH if coverage is None else coverage.state
+        if (target is not None and target.active) == (reached is State.ACTIVE):
+            self.blocked.pop(namespace, None)
+            self.problems.clear(f"state {namespace}")
+
+    def _look_back_over(self, namespace: str, coverage: Coverage | None, now: float) -> bool:
+        if coverage is None or coverage.look_back is None:
+            self._looking_back.pop(namespace, None)
+            return False
+        return now - self._looking_back.setdefault(namespace, now) >= self.settings.look_back
+
+    async def _take(
+        self,
+        namespace: str,
+        step: Step,
+        coverage: Coverage | None,
+        target: Wanted | None,
+        slots: asyncio.Semaphore,
+    ) -> None:
+        try:
+            async with slots:
+                await self._do(namespace, step, coverage, target)
+            self.blocked.pop(namespace, None)
+            self._not_before.pop(namespace, None)
+        except Overtaken as overtaken:
+            log.info("%s", overtaken)
+        except Blocked as blocked:
+            self._hold_back(namespace, str(blocked))
+        except (PyMongoError, ThermoclineError, TimeoutError) as error:
+            self._hold_back(namespace, f"{step.value}: {type(error).__name__} {str(error)[:300]}")
+        finally:
+            self._busy.pop(namespace, None)
+            self.changed.set()
+
+    def _hold_back(self, namespace: str, text: str) -> None:
+        self.blocked[namespace] = text
+        self._not_before[namespace] = self.clock() + self.settings.move_retry
+        self.problems.set(f"state {namespace}", f"{namespace} can't be switched yet: {text}")
+
+    async def _do(
+        self, namespace: str, step: Step, coverage: Coverage | None, target: Wanted | None
+    ) -> None:
+        moves = self.moves
+        if (
+            step in (Step.LIST, Step.ACTIVATE, Step.CHANGE_POLICY)
+            and target is not None
+            and target.active
+        ):
+            refusals = await self.admission(namespace)
+            if refusals:
+                raise Blocked("; ".join(refusals))
+        if step is Step.LIST:
+            await moves.list_in_archive(namespace)
+        elif step is Step.CREATE and target is not None:
+            await moves.create(namespace, target)
+        elif step is Step.UNLIST:
+            await moves.unlist(namespace)
+        elif coverage is None:
+            return
+        elif step is Step.ACTIVATE:
+            await moves.activate(coverage)
+        elif step is Step.WITHDRAW:
+            await moves.withdraw(coverage)
+        elif step is Step.REVERT:
+            await moves.revert(coverage)
+        elif step is Step.CLEAN:
+            await moves.clean(coverage)
+        elif step is Step.END_LOOK_BACK:
+            await moves.end_look_back(coverage)
+        elif step is Step.FORGET:
+            await moves.forget(coverage)
+        elif step is Step.SET_POLICY and target is not None:
+            await moves.set_policy(coverage, target)
+        elif step is Step.CHANGE_POLICY and target is not None:
+            await moves.change_policy(coverage, target)

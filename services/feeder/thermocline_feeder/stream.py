@@ -1,0 +1,140 @@
+"""The change stream on F, read by plain commands so that nothing resumes behind our back."""
+
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bson.binary import Binary
+from bson.int64 import Int64
+from bson.timestamp import Timestamp
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.errors import PyMongoError
+
+from thermocline_common import names
+from thermocline_common.raw_reads import Client, run_raw
+from thermocline_common.sessions import RANGE
+from thermocline_feeder.plan.dirty import Change, parse_change
+
+REPLY_EVENTS = 5_000
+MAYBE_FULL_BYTES = 8 * 1024 * 1024
+"""A reply bigger than this may have been cut by size, so its last transaction may go on."""
+
+
+def pipeline(start: Timestamp, namespaces: Iterable[str]) -> list[dict[str, Any]]:
+    """Everything about these namespaces, removal records and markers; not our own reserved sessions.
+
+    Names are matched as values, never as patterns: they may hold dots, ``$`` and spaces.
+    """
+    wanted: list[dict[str, str]] = [
+        {"db": names.DATABASE, "coll": names.REMOVED},
+        {"db": names.DATABASE, "coll": names.MARKERS},
+    ]
+    databases = set()
+    for namespace in sorted(namespaces):
+        database, collection = namespace.split(".", 1)
+        wanted.append({"db": database, "coll": collection})
+        databases.add(database)
+    low, high = (Binary(uuid.UUID(bytes=b).bytes, 4) for b in RANGE)
+    return [
+        {
+            "$changeStream": {
+                "allChangesForCluster": True,
+                "showExpandedEvents": True,
+                "startAtOperationTime": start,
+            }
+        },
+        {
+            "$match": {
+                "$or": [
+                    {"ns": {"$in": wanted}},
+                    {"operationType": "dropDatabase", "ns.db": {"$in": sorted(databases)}},
+                ],
+                # A range of UUIDs; an absent lsid (no transaction) passes.
+                "$nor": [{"lsid.id": {"$gte": low, "$lte": high}}],
+            }
+        },
+        # _id, the token, stays by itself: touching it ends the stream (error 280).
+        {
+            "$project": {
+                "operationType": 1,
+                "ns": 1,
+                "documentKey._id": 1,
+                "clusterTime": 1,
+                "collectionUUID": 1,
+            }
+        },
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """One reply. ``caught_up``: there was nothing more at that moment. ``read_at``: monotonic seconds."""
+
+    changes: list[Change]
+    caught_up: bool
+    read_at: float
+
+
+class Stream:
+    """One open cursor. Any error ends it: open another from the checkpoint."""
+
+    def __init__(self, fast: Client, await_data: float) -> None:
+        self._fast = fast
+        self._await_ms = int(await_data * 1000)
+        self._session: AsyncClientSession | None = None
+        self._cursor = 0
+
+    async def open(self, start: Timestamp, namespaces: Iterable[str]) -> None:
+        """Open at ``start``, the events of that time included. Raises PyMongo's errors."""
+        self._session = self._fast.start_session(causal_consistency=False)
+        reply = await run_raw(
+            self._fast,
+            "admin",
+            {
+                "aggregate": 1,
+                "pipeline": pipeline(start, namespaces),
+                "cursor": {"batchSize": 0},
+                "readConcern": {"level": "majority"},
+            },
+            session=self._session,
+        )
+        self._cursor = int(reply["cursor"]["id"])
+
+    @property
+    def cluster_time(self) -> Mapping[str, Any] | None:
+        """F's signed ``$clusterTime`` as last seen."""
+        return None if self._session is None else self._session.cluster_time
+
+    async def read(self) -> Events:
+        """The next reply; empty after an idle ``await_data``. Raises PyMongo's errors."""
+        reply = await run_raw(
+            self._fast,
+            "admin",
+            {
+                "getMore": Int64(self._cursor),
+                "collection": "$cmd.aggregate",
+                "batchSize": REPLY_EVENTS,
+                "maxTimeMS": self._await_ms,
+            },
+            session=self._session,
+        )
+        batch = reply["cursor"]["nextBatch"]
+        changes = [parse_change(event) for event in batch]
+        full = len(batch) >= REPLY_EVENTS or len(reply.raw) > MAYBE_FULL_BYTES
+        return Events(changes, not full, time.monotonic())
+
+    async def close(self) -> None:
+        """Kill the cursor, as far as the server can be reached."""
+        if self._session is None:
+            return
+        session, self._session = self._session, None
+        try:
+            if self._cursor:
+                command = {"killCursors": "$cmd.aggregate", "cursors": [Int64(self._cursor)]}
+                await run_raw(self._fast, "admin", command, session=session)
+        except PyMongoError:
+            pass  # The server is away: its session goes, and the cursor with it.
+        finally:
+            await session.end_session()
