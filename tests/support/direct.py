@@ -262,7 +262,7 @@ class DirectWorld:
                 "codeName": error.code_name,
             }
             return {**failed, "errorLabels": list(error.labels)} if error.labels else failed
-        decoded: dict[str, Any] = bson.decode(reply.raw, codec_options=PLAIN)  # type: ignore[arg-type]
+        decoded: dict[str, Any] = bson.decode(reply.raw, codec_options=PLAIN)
         return strip(decoded)
 
 

@@ -1,91 +1,18 @@
 """Writes by ``_id`` through the handler, compared with one plain MongoDB, for documents in every place."""
 
-import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from bson import Int64
-from bson.binary import Binary
 
-from support.direct import DirectWorld, close_world, open_world, strip
+from support.comparison import PLACES, Comparison
+from support.direct import close_world, open_world
 from support.mongod import ReplicaSet
 from thermocline_common.coverage import Tier
 from thermocline_proxy.writes import handle
 
 pytestmark = pytest.mark.integration
-
-PLACES = {
-    1: ("hot", ("fast", "archive")),
-    2: ("cold", ("archive",)),
-    3: ("leaving", ("fast", "archive", "leaving")),
-    4: ("deleted", ("archive", "deleted")),
-    5: ("absent", ()),
-    6: ("evicted", ("archive", "evicted")),
-    7: ("fresh", ("fast",)),
-    8: ("void record", ("fast", "archive", "deleted")),
-}
-EXISTING = (1, 2, 3, 6, 7, 8)
-
-
-class Comparison:
-    """The tiered namespace, and the same documents in a plain collection."""
-
-    def __init__(self, world: DirectWorld) -> None:
-        self.world = world
-        self.plain = world.tiers.archive["plan"]["orders"]
-        self.session = {"id": Binary(uuid.uuid4().bytes, 4)}
-        self.number = 0
-
-    async def fill(self) -> None:
-        for doc_id, (name, where) in PLACES.items():
-            document = {"_id": doc_id, "n": doc_id, "tags": [1, 2], "place": name}
-            await self.world.place(document, *where)
-            if doc_id in EXISTING:
-                await self.plain.insert_one(dict(document))
-
-    async def both(self, command: dict[str, Any]) -> dict[str, Any]:
-        """Run it on both; the replies must be equal. Returns the reply."""
-        expected = await self._plain(command)
-        got = await self.world.run(command, handle)
-        assert _sorted(got) == _sorted(expected), command
-        return got
-
-    async def _plain(self, command: dict[str, Any]) -> dict[str, Any]:
-        from pymongo.errors import OperationFailure
-
-        try:
-            reply = await self.world.tiers.archive["plan"].command(command)
-        except OperationFailure as error:
-            reply = dict(error.details or {})
-        renamed: dict[str, Any] = _renamed(strip(reply))
-        return renamed
-
-    async def same_documents(self) -> None:
-        expected = [d async for d in self.plain.find()]
-        expected.sort(key=lambda d: (str(type(d["_id"])), repr(d["_id"])))
-        assert await self.world.truth() == expected
-
-    async def at_rest(self) -> None:
-        """Once everything is replayed, the archive alone holds the truth."""
-        await self.same_documents()
-        await self.world.replay()
-        archive = [d async for d in self.world.archive.find().sort("_id", 1)]
-        assert archive == [d async for d in self.plain.find().sort("_id", 1)]
-
-
-def _renamed(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.replace("plan.orders", "shop.orders")
-    if isinstance(value, dict):
-        return {k: _renamed(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_renamed(v) for v in value]
-    return value
-
-
-def _sorted(reply: dict[str, Any]) -> dict[str, Any]:
-    return dict(sorted(reply.items()))
 
 
 @pytest.fixture
