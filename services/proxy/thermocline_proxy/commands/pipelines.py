@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from thermocline_common.ids import ARRAY, DOCUMENT, STRING, array, elements, wrap
@@ -17,8 +17,6 @@ _PURE_STAGES: Final = frozenset(
     )
 )  # fmt: skip
 _JOINS: Final = frozenset((b"$lookup", b"$graphLookup", b"$unionWith"))
-# First stages that produce documents themselves, or describe a server, whatever the collection holds.
-_SOURCES: Final = frozenset((b"$documents", b"$currentOp", b"$listLocalSessions", b"$listSessions"))
 MAX_DEPTH: Final = 32
 
 
@@ -30,8 +28,7 @@ class Pipeline:
     stages together). ``joined``: namespaces read besides the collection itself, at any depth.
     ``written``: target of ``$out`` or ``$merge``. ``change_stream``: it begins with ``$changeStream``.
     ``portable``: every stage, at any depth, is known to give the same answer on any server that has
-    the documents. ``sourceless``: it reads no collection of its own.
-    ``newest``: for ``$match``.., ``$sort``, ``$limit`` and nothing else: (raw sort, limit).
+    the documents. ``newest``: for ``$match``.., ``$sort``, ``$limit`` and nothing else: (raw sort, limit).
     """
 
     filter: bytes = b"\x05\0\0\0\0"
@@ -39,9 +36,7 @@ class Pipeline:
     written: str | None = None
     change_stream: bool = False
     portable: bool = True
-    sourceless: bool = False
     newest: tuple[bytes, int] | None = None
-    stages: tuple[bytes, ...] = field(default=())
 
 
 class _Unreadable(Exception):
@@ -73,9 +68,7 @@ def read_pipeline(stages: list[bytes], database: str) -> Pipeline:
         written=written,
         change_stream=bool(names) and names[0] == b"$changeStream",
         portable=portable,
-        sourceless=bool(names) and names[0] in _SOURCES,
         newest=_newest(named),
-        stages=names,
     )
 
 
@@ -96,6 +89,8 @@ def _collect(stages: list[Stage], database: str, joined: set[str], depth: int) -
             if name in _JOINS:
                 portable &= _join(name, kind, value, database, joined, depth)
             elif name == b"$facet":
+                if kind != DOCUMENT:
+                    raise _Unreadable
                 for _, inner, _, start, end in elements(value):
                     portable &= _inner(inner, value[start:end], database, joined, depth)
             elif name not in _PURE_STAGES:
