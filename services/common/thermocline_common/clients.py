@@ -3,8 +3,8 @@
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -127,14 +127,20 @@ def _one_pem(credentials: Credentials) -> Iterator[str | None]:
 
 
 def open_client(
-    tier: Tier, spec: TierSpec, credentials: Credentials, app_name: str
+    tier: Tier,
+    spec: TierSpec,
+    credentials: Credentials,
+    app_name: str,
+    *,
+    member: str | None = None,
 ) -> AsyncMongoClient[dict[str, Any]]:
     """A client of one tier; nothing is connected yet. Raises :class:`ConfigError` for unusable files or URI.
 
     Reads go to the primary, writes wait for the majority, whatever the URI says: the read
     preference there is the clients'. Reads and writes are retried once by the driver: every write
     of the services is either idempotent or carries its own check, and a lease is measured from
-    before its first request, so a repeated read only makes it shorter.
+    before its first request, so a repeated read only makes it shorter. ``member``: connect to this
+    ``host:port`` alone, whatever it is.
     """
     connection = check(spec.uri, Place.MANIFEST)  # the manifest was checked: this can't fail
     options: dict[str, Any] = {
@@ -151,6 +157,8 @@ def open_client(
     }
     if connection.tls:
         options["tls"] = True
+    if credentials.username is None and options.get("authMechanism") != "MONGODB-X509":
+        options.pop("authMechanism", None)  # PyMongo refuses one that has nobody to log in
     if credentials.username is not None:
         options |= {"username": credentials.username, "password": credentials.password}
     if credentials.ca_file is not None and connection.tls:
@@ -159,10 +167,33 @@ def open_client(
         with _one_pem(credentials) as pem:
             if pem is not None and connection.tls:
                 options["tlsCertificateKeyFile"] = pem
-            return AsyncMongoClient(seeds(connection), **options)
+            if member is None:
+                return AsyncMongoClient(seeds(connection), **options)
+            options.pop("srvServiceName", None)
+            options |= {"directConnection": True, "readPreference": "primaryPreferred"}
+            return AsyncMongoClient(f"mongodb://{member}/", **options)
     except (PyMongoError, OSError, ValueError) as error:
         text = logs.redact(str(error))
         raise ConfigError(f"the {tier.value} tier's connection can't be set up: {text}") from error
+
+
+def member_opener(
+    manifest: Manifest, credentials_dir: Path | None, app_name: str, *, log_in: bool = True
+) -> Callable[[Tier, str], AsyncMongoClient[dict[str, Any]]]:
+    """A function that opens a direct connection to one member (``host:port``) of a tier.
+
+    Without ``log_in`` it can say ``hello`` and little else. Close the client, or use it as an async context manager. Raises :class:`ConfigError` as
+    :func:`open_tiers` does.
+    """
+
+    def open_member(tier: Tier, address: str) -> AsyncMongoClient[dict[str, Any]]:
+        spec = manifest.spec.fast_tier if tier is Tier.FAST else manifest.spec.archive
+        credentials = read_credentials(tier, spec, credentials_dir)
+        if not log_in:
+            credentials = replace(credentials, username=None, password=None)
+        return open_client(tier, spec, credentials, app_name, member=address)
+
+    return open_member
 
 
 def open_tiers(manifest: Manifest, credentials_dir: Path | None, app_name: str) -> Tiers:

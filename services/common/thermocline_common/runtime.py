@@ -17,14 +17,15 @@ from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry
 
-from thermocline_common import __version__, admin, clients, logs, tier_watch
+from thermocline_common import __version__, admin, admission_checks, clients, logs, tier_watch
 from thermocline_common.clock import monotonic
+from thermocline_common.coverage import Tier
 from thermocline_common.errors import ConfigError
 from thermocline_common.health import Heartbeat, Problems
 from thermocline_common.manifest import ManifestFollower
 from thermocline_common.metrics import CommonMetrics
 from thermocline_common.settings import parse_arguments
-from thermocline_common.spec.manifest import ManifestError
+from thermocline_common.spec.manifest import ManifestError, Problem
 from thermocline_common.spec.status import ServiceStatus, TierStatus
 from thermocline_common.tiers import Tiers
 
@@ -195,12 +196,25 @@ class _Process:
             pause = min(LONGEST_PAUSE, pause * 2)
         return 0
 
+    async def _diagnose(self, tier: Tier) -> list[Problem]:
+        open_member = clients.member_opener(
+            self.manifest.current,
+            self.arguments.credentials,
+            f"thermocline-{self.name}",
+            log_in=False,
+        )
+        try:
+            return await admission_checks.diagnose(tier, self.manifest.current, open_member)
+        except ConfigError as error:
+            log.debug("no diagnosis", extra={"reason": str(error)})
+            return []
+
     async def _watch(self, tiers: Tiers) -> None:
         """Keep the status of both tiers, and what the manifest asks for that needs a restart, up to date."""
         used = self.manifest.current.spec
         steady = monotonic()
         while True:
-            self.tier_status |= await tier_watch.look(tiers, self.problems)
+            self.tier_status |= await tier_watch.look(tiers, self.problems, self._diagnose)
             metrics = self.metrics
             if metrics is not None:
                 for tier in tier_watch.TIERS:

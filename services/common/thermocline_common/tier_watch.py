@@ -1,10 +1,16 @@
 """Whether both tiers' primaries answer, looked at now and then, for the status of every service."""
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from pymongo import AsyncMongoClient
-from pymongo.errors import ConfigurationError, OperationFailure, PyMongoError
+from pymongo.errors import (
+    ConfigurationError,
+    OperationFailure,
+    PyMongoError,
+    ServerSelectionTimeoutError,
+)
 
 from thermocline_common import logs
 from thermocline_common.coverage import Tier
@@ -16,12 +22,18 @@ TIERS: Final = (Tier.ARCHIVE, Tier.FAST)
 _NAMES: Final = {Tier.ARCHIVE: "the archive", Tier.FAST: "the fast tier"}
 
 
-async def look(tiers: Tiers, problems: Problems) -> dict[str, TierStatus]:
+Diagnose = Callable[[Tier], Awaitable[Sequence[object]]]
+"""What the servers of a tier that can't be used say themselves (texts for people), or nothing."""
+
+
+async def look(tiers: Tiers, problems: Problems, diagnose: Diagnose) -> dict[str, TierStatus]:
     """The state of both tiers, by tier; what is wrong goes to ``problems`` under the tier's name.
 
-    Takes as long as selecting a server may take.
+    Takes as long as selecting a server may take, twice where one can't be used.
     """
-    found = await asyncio.gather(_look(tiers.archive), _look(tiers.fast))
+    found = await asyncio.gather(
+        _look(Tier.ARCHIVE, tiers.archive, diagnose), _look(Tier.FAST, tiers.fast, diagnose)
+    )
     for tier, status in zip(TIERS, found, strict=True):
         problems.put(
             tier.value,
@@ -30,10 +42,16 @@ async def look(tiers: Tiers, problems: Problems) -> dict[str, TierStatus]:
     return {tier.value: status for tier, status in zip(TIERS, found, strict=True)}
 
 
-async def _look(client: AsyncMongoClient[dict[str, Any]]) -> TierStatus:
+async def _look(
+    tier: Tier, client: AsyncMongoClient[dict[str, Any]], diagnose: Diagnose
+) -> TierStatus:
     try:
         hello = await client.admin.command("hello", maxTimeMS=5_000)
         build = await client.admin.command("buildInfo", maxTimeMS=5_000)
+    except ServerSelectionTimeoutError as error:
+        # A standalone server, a mongos or another set: the driver drops it and says only that it found nothing.
+        told = "; ".join(map(str, await diagnose(tier)))
+        return TierStatus(reachable=False, error=told or _reason(error))
     except PyMongoError as error:
         return TierStatus(reachable=False, error=_reason(error))
     return TierStatus(

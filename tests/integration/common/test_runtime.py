@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from support import accounts
-from support.mongod import ReplicaSet
+from support.mongod import Mongod, ReplicaSet
 from support.processes import Process, free_port, wait_until
 from support.services import Manifest, ServiceProcess
 
@@ -178,6 +178,32 @@ def test_a_tier_that_is_down_at_the_start_and_later(
     # One line for each change, not one for each attempt.
     said = [line for line in service.lines() if line.get("problem") == "archive"]
     assert len(said) <= 8
+
+
+def test_tells_a_standalone_server_and_another_set_from_silence(
+    archive: ReplicaSet, tmp_path: Path, start: Start
+) -> None:
+    alone = Mongod(tmp_path / "alone", None)
+    alone.start()
+    try:
+        manifest = Manifest(
+            tmp_path / "manifest.yaml",
+            spec(
+                f"mongodb://{alone.address}/?replicaSet=fast",
+                archive.uri.replace("replicaSet=archive", "replicaSet=archve"),
+            ),
+        )
+        service = start(manifest.path)
+
+        def problem(key: str) -> str:
+            return str(service.status().get("problems", {}).get(key, ""))
+
+        wait_until("told", lambda: problem("fast") and problem("archive"), 30, 0.1)
+        assert f"spec.fastTier.uri: {alone.address} is a standalone server" in problem("fast")
+        assert "is a member of replica set archive, not of archve" in problem("archive")
+        assert "write replicaSet=archive" in problem("archive")
+    finally:
+        alone.kill()
 
 
 def test_logs_in_with_credentials_that_come_late_and_tells_wrong_ones(
