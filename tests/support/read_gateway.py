@@ -21,6 +21,7 @@ from thermocline_common.ids import DocId
 from thermocline_common.removals import Kind
 from thermocline_common.tiers import RAW, Tiers, raw_database
 from thermocline_proxy.commands.command import Command
+from thermocline_proxy.leased import leased
 from thermocline_proxy.ports import Gateway, Identity, Reply, Request
 from thermocline_proxy.reads.handler import answer
 from thermocline_proxy.reads.lookups import Lookups
@@ -70,9 +71,12 @@ class PyMongoExchange:
         member: str | None = None,
         after: Timestamp | None = None,
         deadline: float | None = None,
+        may_send: Callable[[], bool] | None = None,
     ) -> Reply:
         name = f"{tier.value} {command.name}"
         await self.steps.enter(name)
+        if may_send is not None and not may_send():
+            raise CommandError(Code.ExceededTimeLimit, "sent without a lease")
         fields = dict(RawBSONDocument(command.body, RAW))
         self.sent.append((tier, bson.decode(command.body), to_primary))
         database = fields.pop("$db")
@@ -207,7 +211,8 @@ class ReadBench:
         lookups = SteppedLookups(self.tiers, self.steps)
         try:
             snapshot = self.started_with or self.leases.snapshot
-            reply = await answer(request, self.gateway, snapshot, lookups)
+            gateway = leased(self.gateway, snapshot, self.deadline)
+            reply = await answer(request, gateway, snapshot, lookups)
         except CommandError as error:
             return {"ok": 0, "code": error.code, "errmsg": error.message}
         return bson.decode(reply.raw)

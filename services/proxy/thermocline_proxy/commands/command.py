@@ -8,7 +8,7 @@ import bson
 from bson.codec_options import CodecOptions, DatetimeConversion
 from bson.raw_bson import RawBSONDocument
 
-from thermocline_common.ids import ARRAY, DOCUMENT, elements, wrap
+from thermocline_common.ids import ARRAY, DOCUMENT, STRING, elements, wrap
 
 CODEC: CodecOptions[RawBSONDocument] = CodecOptions(
     document_class=RawBSONDocument,
@@ -50,14 +50,17 @@ class Command:
     @cached_property
     def database(self) -> str:
         """``$db``; empty where the client sent none."""
-        value = self.get("$db", "")
-        return value if isinstance(value, str) else ""
+        return self._text("$db") or ""
 
     @cached_property
     def collection(self) -> str | None:
         """The collection that the first field names, where it is a string."""
-        value = self.get(self.name)
-        return value if isinstance(value, str) else None
+        return self._text(self.name)
+
+    def _text(self, field: str) -> str | None:
+        # Asked of every command: decoding the whole body for it would cost more than the decision.
+        kind, raw = self.fields.get(field, (0, b""))
+        return raw[4:-1].decode("utf-8", "replace") if kind == STRING else None
 
     @property
     def namespace(self) -> str:

@@ -98,6 +98,9 @@ class Sender:
             # A cursor belongs to the session that opened it.
             command = command.changed({"lsid": raw_element("lsid", *session)})
         with contextlib.suppress(CommandError):
+            if not self.lease_runs():
+                # Nothing is sent without a lease, and an open cursor would hold up evictions.
+                await self.gateway.leases.current(self.request.deadline)
             await self.gateway.exchange.run(
                 reply.tier, self.request.identity, command, member=reply.member
             )
