@@ -13,6 +13,7 @@ import bson
 from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
 from pymongo import ReadPreference
+from pymongo.read_preferences import SecondaryPreferred
 
 from thermocline_common import names
 from thermocline_common.coverage import Coverage, Tier
@@ -55,11 +56,15 @@ class Steps:
 
 @dataclass
 class PyMongoExchange:
-    """An Exchange over two PyMongo clients. ``sent``: (tier, decoded command, to_primary)."""
+    """An Exchange over two PyMongo clients. ``sent``: (tier, decoded command, to_primary).
+
+    ``tags``: of the secondaries that reads go to, where they needn't go to the primary.
+    """
 
     tiers: Tiers
     steps: Steps
     sent: list[tuple[Tier, Mapping[str, Any], bool]] = field(default_factory=list)
+    tags: list[dict[str, str]] | None = None
 
     async def run(
         self,
@@ -86,7 +91,7 @@ class PyMongoExchange:
             fields,
             check=False,
             codec_options=RAW,
-            read_preference=ReadPreference.PRIMARY if to_primary else ReadPreference.SECONDARY,
+            read_preference=ReadPreference.PRIMARY if to_primary else SecondaryPreferred(self.tags),
         )
         await self.steps.leave(name)
         return Reply(bytes(reply.raw), tier, "somewhere:27017", reply.get("operationTime"))
