@@ -1,0 +1,1 @@
+"""The evictor's decisions: values in, values out. No I/O, no clock."""

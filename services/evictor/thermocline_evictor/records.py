@@ -1,0 +1,89 @@
+"""The evictor's removal records: announcements, and their withdrawal."""
+
+import uuid
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from bson.binary import Binary
+from bson.raw_bson import RawBSONDocument
+from pymongo.errors import OperationFailure
+
+from thermocline_common import names
+from thermocline_common.errors import Code
+from thermocline_common.ids import DOCUMENT, DocId, record_id, wrap
+from thermocline_common.raw_reads import run_raw
+from thermocline_common.removals import Kind
+from thermocline_common.tiers import Tiers
+
+MAJORITY = {"w": "majority", "wtimeout": 10_000}
+
+
+def record_query(namespace: str, doc_id: DocId) -> RawBSONDocument:
+    """``{_id: {ns, id}}``, raw."""
+    key = record_id(namespace, doc_id)
+    return RawBSONDocument(wrap(bytes((DOCUMENT,)) + b"_id\0" + key))
+
+
+def token_query(namespace: str, doc_id: DocId, token: uuid.UUID) -> RawBSONDocument:
+    """``{_id: {ns, id}, token}``, raw: the record as long as nobody has written it anew."""
+    key = record_id(namespace, doc_id)
+    value = b"\x05token\0" + (16).to_bytes(4, "little") + b"\x04" + token.bytes
+    return RawBSONDocument(wrap(bytes((DOCUMENT,)) + b"_id\0" + key, value))
+
+
+async def announce(tiers: Tiers, namespace: str, ids: Iterable[DocId]) -> dict[DocId, uuid.UUID]:
+    """Write ``leaving`` records at majority, only where there is no record; the tokens of those written.
+
+    Raises PyMongo's errors; records may then have been written that nobody follows up, which the
+    feeder removes.
+    """
+    wanted = {doc_id: uuid.uuid4() for doc_id in ids}
+    order = list(wanted)
+    updates = [
+        {
+            "q": record_query(namespace, doc_id),
+            "u": {
+                "$setOnInsert": {
+                    "kind": Kind.LEAVING.value,
+                    "token": Binary.from_uuid(token),
+                }
+            },
+            "upsert": True,
+        }
+        for doc_id, token in wanted.items()
+    ]
+    command = {
+        "update": names.REMOVED,
+        "updates": updates,
+        "ordered": False,
+        "writeConcern": MAJORITY,
+    }
+    reply = await run_raw(tiers.fast, names.DATABASE, command)
+    for error in reply.get("writeErrors") or ():
+        if error["code"] != Code.DuplicateKey:  # another evictor was first
+            raise OperationFailure(str(error["errmsg"]), int(error["code"]))
+    _check_concern(reply)
+    written = [order[int(entry["index"])] for entry in reply.get("upserted") or ()]
+    return {doc_id: wanted[doc_id] for doc_id in written}
+
+
+async def withdraw(tiers: Tiers, namespace: str, tokens: Mapping[DocId, uuid.UUID]) -> None:
+    """Remove ``leaving`` records of our own, so that the documents stay, or can be announced again."""
+    deletes = [
+        {"q": token_query(namespace, doc_id, token), "limit": 1} for doc_id, token in tokens.items()
+    ]
+    for first in range(0, len(deletes), 1_000):
+        command = {
+            "delete": names.REMOVED,
+            "deletes": deletes[first : first + 1_000],
+            "ordered": False,
+            "writeConcern": MAJORITY,
+        }
+        await run_raw(tiers.fast, names.DATABASE, command)
+
+
+def _check_concern(reply: Mapping[str, Any]) -> None:
+    """Raise where a write wasn't known to be on a majority."""
+    error = reply.get("writeConcernError")
+    if error:
+        raise OperationFailure(str(error.get("errmsg")), int(error["code"]))

@@ -1,0 +1,58 @@
+"""What the evictor's parts work with, and what they report."""
+
+import asyncio
+import datetime as dt
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from thermocline_common.clock import Clock, monotonic
+from thermocline_common.ids import DocId
+from thermocline_common.pacing import Latency
+from thermocline_common.tiers import Tiers
+from thermocline_evictor.deleter import Pause
+from thermocline_evictor.ledger import Ledger
+from thermocline_evictor.members import FastMembers
+from thermocline_evictor.settings import Settings
+
+
+@dataclass(slots=True)
+class Tools:
+    """Shared by all namespaces. ``marker_id``: this process's own document in ``markers``.
+
+    ``now`` is the wall clock: it decides what is wished for, never what is safe. ``latency``: F's.
+    """
+
+    tiers: Tiers
+    members: FastMembers
+    settings: Settings = field(default_factory=Settings)
+    clock: Clock = monotonic
+    now: Callable[[], dt.datetime] = lambda: dt.datetime.now(dt.UTC)
+    marker_id: str = field(default_factory=lambda: f"barrier:{uuid.uuid4()}")
+    stopping: Callable[[], bool] = lambda: False
+    beat: Callable[[], None] = lambda: None
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
+    latency: Latency = field(default_factory=Latency)
+    pause: Pause | None = None
+    """A test's pause point."""
+
+    async def paused(self, step: str) -> None:
+        """A test's pause point, where there is one."""
+        if self.pause is not None:
+            await self.pause(step)
+
+
+@dataclass(slots=True)
+class Report:
+    """What the status shows of one namespace."""
+
+    state: str = "waiting"
+    floor: dt.datetime | None = None
+    claim: dt.datetime | None = None
+    horizon: dt.datetime | None = None
+    oldest_resident: int | None = None
+    would_evict: int | None = None
+    pending: int = 0
+    lag: float = 0.0
+    mismatches: list[DocId] = field(default_factory=list)
+    ledger: Ledger = field(default_factory=Ledger)
