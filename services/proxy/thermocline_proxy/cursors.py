@@ -3,14 +3,14 @@
 from dataclasses import dataclass
 
 from thermocline_common.coverage import Tier
-from thermocline_proxy.times import TAIL_SIZE
 from thermocline_proxy.wire.header import INT32
 
 MAX_CURSORS = 200_000
-_CURSOR = b"\x03cursor\0"
+CURSOR_FIRST = b"\x03cursor\0"
 _BATCHES = (b"\x04firstBatch\0", b"\x04nextBatch\0")
 _ID = b"\x12id\0"
 _ZERO = bytes(8)
+_CLOSED = _ID + _ZERO
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,12 @@ def reply_cursor(frame: bytes, start: int = 25) -> int:
     ``start``: the offset of the reply document's first element. mongod puts the cursor first, the
     batch first in it and the id behind that.
     """
-    if frame[start : start + 8] != _CURSOR:
+    if frame[start : start + 8] != CURSOR_FIRST:
         return 0
+    if frame[start + 12 : start + 24] == _BATCHES[0]:
+        after = start + 24 + INT32.unpack_from(frame, start + 24)[0]
+        if frame[after : after + 12] == _CLOSED:
+            return 0
     inner = start + 12
     end = start + 8 + INT32.unpack_from(frame, start + 8)[0]
     if frame[inner : inner + 12] == _BATCHES[0]:
@@ -84,7 +88,8 @@ def _search(frame: bytes, start: int, end: int) -> int:
 
 def first_batch_is_empty(frame: bytes) -> bool:
     """Whether a successful reply to a find holds no document (False where it can't be told)."""
-    return frame[25:33] == _CURSOR and frame[37:49] == _BATCHES[0] and frame[49:53] == b"\x05\0\0\0"
-
-
-MIN_REPLY = 25 + TAIL_SIZE
+    return (
+        frame[25:33] == CURSOR_FIRST
+        and frame[37:49] == _BATCHES[0]
+        and frame[49:53] == b"\x05\0\0\0"
+    )

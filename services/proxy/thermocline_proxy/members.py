@@ -23,6 +23,7 @@ SUSPICION_SECONDS = 0.5
 """How long a primary that answered "not primary" is passed over, if no news of the set arrives."""
 _MAX_CACHED_PREFERENCES = 256
 _POLL_SECONDS = 0.01
+_RECENT_SECONDS = 0.005
 
 
 class Members:
@@ -36,6 +37,8 @@ class Members:
         self._chosen: dict[bytes, list[str]] = {}
         self._suspect: str | None = None
         self._suspect_until = 0.0
+        self._recent: str | None = None
+        self._looked = 0.0
 
     async def start(self) -> None:
         """Begin to watch."""
@@ -61,6 +64,13 @@ class Members:
             self._suspect = None
         return self._primary
 
+    def primary_at(self, now: float) -> str | None:
+        """:attr:`primary`, at most five milliseconds old; ``now`` in monotonic seconds."""
+        if now - self._looked > _RECENT_SECONDS:
+            self._looked = now
+            self._recent = self.primary
+        return self._recent
+
     @property
     def known(self) -> list[ServerDescription]:
         """Descriptions of the members that can be reached."""
@@ -77,6 +87,7 @@ class Members:
         """This member said it isn't the primary, or can't be reached: wait for news of the set."""
         self._suspect = address
         self._suspect_until = time.monotonic() + SUSPICION_SECONDS
+        self._looked = 0.0
 
     def choose(self, preference: bytes | None) -> str | None:
         """A member for a raw ``$readPreference`` document (None: the primary); None where none fits.

@@ -137,6 +137,9 @@ class LeaseKeeper:
         self._wanted = asyncio.Event()
         self._news = asyncio.Event()
         self._standings: dict[bytes, Standing] = {}
+        self._seen_settings: Settings | None = None
+        self.token = object()
+        """Another object whenever what a namespace's standing rests on may have changed."""
         self._renewed_at = float("-inf")
         self.snapshot = Snapshot(expires=float("-inf"), untiered_expires=float("-inf"))
 
@@ -283,10 +286,14 @@ class LeaseKeeper:
     def _put(self, snapshot: Snapshot) -> None:
         old = self.snapshot
         self.snapshot = snapshot
-        if (old.listed, old.views, old.tierings, old.archive_only) != (
-            snapshot.listed, snapshot.views, snapshot.tierings, snapshot.archive_only,
-        ):  # fmt: skip
+        settings = self._settings()
+        if settings is not self._seen_settings or (
+            (old.listed, old.views, old.tierings, old.archive_only)
+            != (snapshot.listed, snapshot.views, snapshot.tierings, snapshot.archive_only)
+        ):
+            self._seen_settings = settings
             self._standings = {}
+            self.token = object()
 
     async def _read_archive(self, settings: Settings) -> ArchiveView:
         limit = max(1_000, int(settings.lease * 1_000))

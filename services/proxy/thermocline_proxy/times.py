@@ -26,6 +26,8 @@ _HEAD: Final = b"\x03$clusterTime\0" + INT32.pack(88) + b"\x11clusterTime\0"
 _HEAD_SIZE: Final = len(_HEAD)
 _OPERATION: Final = b"\x11operationTime\0"
 _OK: Final = b"\x01ok\0" + struct.pack("<d", 1.0)
+OK_TAIL_SIZE: Final = 12 + TAIL_SIZE
+"""``ok: 1.0`` and the tail."""
 _FRAME_OVERHEAD: Final = 21
 _CLUSTER: Final = b"$clusterTime"
 _HIDDEN: Final = (b"$clusterTime", b"operationTime", b"topologyVersion")
@@ -38,13 +40,15 @@ class TierClock:
     with these times ends with, the document's last byte included.
     """
 
-    __slots__ = ("element", "operation", "tail", "time")
+    __slots__ = ("element", "ok_tail", "operation", "tail", "time")
 
     def __init__(self) -> None:
         self.element = b""
         self.time = 0
         self.operation = 0
         self.tail = b"\0"
+        self.ok_tail = b"-"
+        """How a successful reply of this tier ends while its times stand still."""
 
     @property
     def operation_time(self) -> Timestamp | None:
@@ -66,6 +70,8 @@ class TierClock:
         if changed and self.element:
             operation_part = _OPERATION + _U64.pack(self.operation) if self.operation else b""
             self.tail = self.element + operation_part + b"\0"
+            if operation_part:
+                self.ok_tail = _OK + self.tail
 
     def learn_document(self, reply: RawBSONDocument | dict[str, object]) -> None:
         """Take the times out of a decoded reply, such as PyMongo returns."""

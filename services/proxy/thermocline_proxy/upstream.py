@@ -19,7 +19,7 @@ from thermocline_proxy.ports import Identity
 from thermocline_proxy.scram import ScramError, client_final, client_first
 from thermocline_proxy.times import TierClock, take_times
 from thermocline_proxy.wire.frames import FrameBuffer
-from thermocline_proxy.wire.header import MAX_REPLY_SIZE, ProtocolViolation
+from thermocline_proxy.wire.header import HEADER_SIZE, INT32, MAX_REPLY_SIZE, ProtocolViolation
 from thermocline_proxy.wire.opmsg import encode
 
 CONNECT_SECONDS: Final = 5.0
@@ -29,6 +29,7 @@ IDLE_SECONDS: Final = 120.0
 REAP_SECONDS: Final = 20.0
 
 _request_ids = itertools.count(1)
+_length = INT32.unpack_from
 
 
 def next_request_id() -> int:
@@ -96,6 +97,17 @@ class Upstream(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """asyncio's callback: a reply, or a part of one."""
+        # The usual case without a detour: one whole reply, and somebody waits for it.
+        sink = self.sink
+        if (
+            sink is not None
+            and not self._buffer.held
+            and len(data) >= HEADER_SIZE
+            and _length(data)[0] == len(data)
+        ):
+            self.sink = None
+            sink.on_reply(self, data)
+            return
         try:
             frames = self._buffer.feed(data)
         except ProtocolViolation:
@@ -109,6 +121,12 @@ class Upstream(asyncio.Protocol):
                 self.abort()
                 return
             sink.on_reply(self, frame)
+
+    def eof_received(self) -> bool:
+        """asyncio's callback: the member closes; nothing more is sent to it."""
+        self.lost = True
+        self.pool.forget(self)
+        return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """asyncio's callback."""
@@ -172,7 +190,7 @@ class Pool:
         idle = self.idle
         while idle:
             connection = idle.pop()
-            if not connection.lost and not connection.transport.is_closing():  # type: ignore[union-attr]
+            if not connection.lost:
                 return connection
         return None
 

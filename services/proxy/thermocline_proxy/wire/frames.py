@@ -6,23 +6,24 @@ from thermocline_proxy.wire.header import HEADER_SIZE, INT32, MAX_MESSAGE_SIZE, 
 class FrameBuffer:
     """Collects bytes until messages are whole. ``limit``: the longest message in bytes."""
 
-    __slots__ = ("_data", "_limit", "_needed")
+    __slots__ = ("_limit", "_needed", "held")
 
     def __init__(self, limit: int = MAX_MESSAGE_SIZE) -> None:
-        self._data = bytearray()
+        self.held = bytearray()
+        """Bytes of an unfinished message."""
         self._limit = limit
         self._needed = 0
 
     def __len__(self) -> int:
         """How many bytes of an unfinished message are held."""
-        return len(self._data)
+        return len(self.held)
 
     def feed(self, data: bytes) -> list[bytes]:
         """Take the next bytes of the stream; the messages that are whole now, in order.
 
         Raises :class:`ProtocolViolation` as soon as a length can't be one.
         """
-        held = self._data
+        held = self.held
         if not held and len(data) >= HEADER_SIZE and self._length(data, 0) == len(data):
             return [data]
         held += data
