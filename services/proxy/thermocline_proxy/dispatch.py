@@ -22,7 +22,6 @@ from thermocline_proxy.exchange import failure_labels, read_preference
 from thermocline_proxy.gateway import Proxy
 from thermocline_proxy.hello import common_limits, hello_reply
 from thermocline_proxy.leased import leased
-from thermocline_proxy.look_back import executed_on_fast
 from thermocline_proxy.ports import Reply, Request
 from thermocline_proxy.routing.snapshot import Snapshot
 from thermocline_proxy.sessions import ClientSession, refuse_reserved
@@ -174,10 +173,8 @@ class Dispatcher:
         _refuse_closed(touches)
         snapshot = await self._decided(touches.all, request.deadline)
         if not snapshot.touches_tiered(touches.all):
-            if entry.kind is Kind.WRITE and "txnNumber" in request.command.fields:
-                reply = await self._looked_back(request, snapshot, touches)
-                if reply is not None:
-                    return reply
+            if entry.kind is Kind.WRITE and _was_left(touches.target, snapshot):
+                return await self._handed(writes, request, snapshot)
             return await self._untiered(request, entry, snapshot)
         if "autocommit" in request.command.fields:
             raise CommandError(
@@ -250,22 +247,6 @@ class Dispatcher:
         if not primary or not self._proxy.clock(Tier.ARCHIVE).operation:
             await self._proxy.exchange.refresh(Tier.ARCHIVE, request.identity, request.deadline)
         return self._proxy.clock(Tier.ARCHIVE).operation_time
-
-    async def _looked_back(
-        self, request: Request, snapshot: Snapshot, touches: Touched
-    ) -> bytes | None:
-        """A retryable write that F executed before its namespace went back to the archive: F's answer."""
-        found = None if touches.target is None else snapshot.tierings.get(touches.target)
-        if found is None or found.coverage.look_back is not Tier.FAST:
-            return None
-        if found.coverage.state is not State.PASSTHROUGH:
-            return None
-        if not await executed_on_fast(self._proxy.gateway.tiers, request):
-            return None
-        reply = await self._proxy.exchange.run(
-            Tier.FAST, request.identity, request.command, deadline=request.deadline
-        )
-        return reply.raw
 
     async def _archive(self, request: Request, entry: Entry, session: ClientSession) -> bytes:
         reply = await self._proxy.exchange.run(
@@ -340,6 +321,12 @@ class Dispatcher:
             # Until then another proxy may take the new view for an untiered collection.
             await self._proxy.leases.outlive_others()
         return raw
+
+
+def _was_left(namespace: str | None, snapshot: Snapshot) -> bool:
+    """Whether the namespace changed tiers a short while ago: the other one may have executed a write."""
+    found = None if namespace is None else snapshot.tierings.get(namespace)
+    return found is not None and found.coverage.look_back is not None
 
 
 def _is_tiered(namespace: str, snapshot: Snapshot) -> bool:
