@@ -88,4 +88,6 @@ def check_age_field(text: str) -> str:
         raise NamespaceError("points into an array, and an array has no single age", example)
     if text != text.strip():
         raise NamespaceError("has white space around it", example)
+    if len(text) > MAX_NAMESPACE_BYTES:
+        raise NamespaceError(f"is longer than {MAX_NAMESPACE_BYTES} characters", example)
     return text

@@ -113,8 +113,10 @@ def _object_name(value: Any) -> Any:
 ObjectName = Annotated[
     str,
     BeforeValidator(_object_name),
-    WithJsonSchema({"type": "string", "pattern": DNS_SUBDOMAIN, "minLength": 1, "maxLength": 253}),
+    WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 253}),
 ]
+"""Without a pattern in the CRD: the API server would print what doesn't match, and a password may
+have been put in place of a Secret's name."""
 
 Uri = Annotated[str, Field(min_length=1, max_length=4096)]
 """A connection string. Its grammar is checked by the rules, never by a pattern: the API server

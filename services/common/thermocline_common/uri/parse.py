@@ -255,7 +255,12 @@ def _options(text: str, start: int) -> tuple[Option, ...]:
         if not name:
             raise _fail(position, end, "a value without an option's name", "write name=value")
         value_start = position + len(name) + 1
-        for character, escape in (("+", "%2B, or %20 for a blank"), ("=", "%3D"), ("?", "%3F")):
+        for character, escape in (
+            ("+", "%2B, or %20 for a blank"),
+            ("=", "%3D"),
+            ("?", "%3F"),
+            ("@", "%40"),
+        ):
             # Drivers differ on what these stand for.
             found = text.find(character, value_start, end)
             if found >= 0:
