@@ -18,7 +18,12 @@ from thermocline_proxy.commands.command import Command
 from thermocline_proxy.commands.readconcern import read_concern, untiered_concern
 from thermocline_proxy.commands.touched import Touched, inner_command, touched
 from thermocline_proxy.cursor_commands import CursorCommands
-from thermocline_proxy.exchange import failure_labels, read_preference
+from thermocline_proxy.exchange import (
+    SELECTION_SECONDS,
+    LeaseLapsed,
+    failure_labels,
+    read_preference,
+)
 from thermocline_proxy.gateway import Proxy
 from thermocline_proxy.hello import common_limits, hello_reply
 from thermocline_proxy.leased import leased
@@ -171,6 +176,16 @@ class Dispatcher:
     async def _data(self, request: Request, entry: Entry, session: ClientSession) -> bytes:
         touches = touched(request.command, entry)
         _refuse_closed(touches)
+        end = time.monotonic() + SELECTION_SECONDS
+        while True:
+            try:
+                return await self._decide(request, entry, touches)
+            except LeaseLapsed:
+                # Nothing was sent; an election can outlast a lease.
+                if time.monotonic() >= end:
+                    raise
+
+    async def _decide(self, request: Request, entry: Entry, touches: Touched) -> bytes:
         snapshot = await self._decided(touches.all, request.deadline)
         if not snapshot.touches_tiered(touches.all):
             if entry.kind is Kind.WRITE and _was_left(touches.target, snapshot):
@@ -196,7 +211,13 @@ class Dispatcher:
 
     async def _handed(self, package: Any, request: Request, snapshot: Snapshot) -> bytes:
         gateway = leased(self._proxy.gateway, snapshot, request.deadline)
-        reply: Reply = await package.handle(request, gateway, snapshot)
+        try:
+            reply: Reply = await package.handle(request, gateway, snapshot)
+        except LeaseLapsed as error:
+            if package is reads:
+                raise
+            # Parts of the write may have been sent: only its driver knows whether to repeat it.
+            raise CommandError(error.code, error.message, labels=error.labels) from error
         return reply.raw
 
     async def _decided(self, namespaces: Iterable[str], deadline: float | None) -> Snapshot:

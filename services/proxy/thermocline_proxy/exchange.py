@@ -108,6 +108,18 @@ def labelled(error: CommandError, labels: tuple[str, ...]) -> CommandError:
     )  # fmt: skip
 
 
+class LeaseLapsed(CommandError):
+    """The lease ended while the command waited for a connection; it was not sent."""
+
+    def __init__(self, labels: tuple[str, ...]) -> None:
+        super().__init__(
+            Code.ExceededTimeLimit,
+            "what is known of the tiers' coverage became too old before the command could be sent; "
+            "try again",
+            labels=labels,
+        )
+
+
 class TierExchange:
     """:class:`~thermocline_proxy.ports.Exchange` over the pools."""
 
@@ -156,12 +168,7 @@ class TierExchange:
         pool = connection.pool
         if may_send is not None and not may_send():
             pool.release(connection)
-            raise CommandError(
-                Code.ExceededTimeLimit,
-                "what is known of the tiers' coverage became too old before the command could be "
-                "sent; try again",
-                labels=labels,
-            )
+            raise LeaseLapsed(labels)
         body = replace_cluster_time(command.body, clock.element)
         frame = encode(next_request_id(), 0, body, command.sequences)
         started = time.monotonic()
