@@ -126,21 +126,31 @@ class ForeignWrites:
     def __init__(self, archive: Client) -> None:
         self._archive = archive
         self.counts: Counter[str] = Counter()
-        self.seen_to: Timestamp | None = None
-        """A's time up to which everything was looked at."""
+        self._seen_to: dict[str, Timestamp | None] = {}
 
-    async def run(self, namespaces: frozenset[str], start: Timestamp | None) -> None:
-        """Watch these namespaces until cancelled. Raises PyMongo's errors."""
-        expires = {ns for ns in namespaces if await has_expiry(self._archive, ns)}
+    def forget_times(self) -> None:
+        """A's oplog no longer reaches back: watch from now on."""
+        self._seen_to = dict.fromkeys(self._seen_to)
+
+    async def run(self, since: Mapping[str, Timestamp | None]) -> None:
+        """Watch these namespaces, each from its time on, until cancelled. Raises PyMongo's errors."""
+        self._seen_to = {ns: self._seen_to.get(ns, time) for ns, time in since.items()}
+        times = [time for time in self._seen_to.values() if time is not None]
+        expires = {ns for ns in since if await has_expiry(self._archive, ns)}
         watch = Watch(self._archive)
         try:
-            await watch.open(pipeline(start, namespaces))
+            await watch.open(pipeline(min(times) if times else None, since))
             while True:
                 for event in await watch.read(1_000):
-                    namespace = f"{event['ns']['db']}.{event['ns']['coll']}"
-                    self.seen_to = event["clusterTime"]
-                    if namespace in expires and event["operationType"] == "delete":
-                        continue
-                    self.counts[namespace] += 1
+                    self._count(event, expires)
         finally:
             await watch.close()
+
+    def _count(self, event: Mapping[str, Any], expires: set[str]) -> None:
+        namespace = f"{event['ns']['db']}.{event['ns']['coll']}"
+        time, seen_to = event["clusterTime"], self._seen_to.get(namespace)
+        if seen_to is not None and time <= seen_to:
+            return
+        self._seen_to[namespace] = time
+        if not (namespace in expires and event["operationType"] == "delete"):
+            self.counts[namespace] += 1

@@ -159,7 +159,7 @@ class Moves:
         back = reverted(coverage)
         if back is State.ACTIVE:
             self.registry.pairs[coverage.namespace] = Pair(
-                coverage.fast_uuid, coverage.archive_uuid
+                coverage.fast_uuid, coverage.archive_uuid, coverage.archive_time
             )
         await self._change(coverage, {"state": back.value, "target": back.value}, ("pausingSince",))
         if back is State.PASSTHROUGH:
@@ -203,7 +203,7 @@ class Moves:
         if fast_uuid is not None and archive_uuid is not None:
             uuids = {"fast": Binary.from_uuid(fast_uuid), "archive": Binary.from_uuid(archive_uuid)}
         # Before anybody can write: what is written must be replayed from its first event on.
-        self.registry.pairs[namespace] = Pair(fast_uuid, archive_uuid)
+        self.registry.pairs[namespace] = Pair(fast_uuid, archive_uuid, time)
         await self._hold("publish")
         await self._change(
             paused,
@@ -447,7 +447,7 @@ class Moves:
         if present is not None and archive_uuid is None:
             assert found is not None
             archive_uuid = await self._counterpart(namespace, found)
-        new = Pair(present, archive_uuid)
+        new = Pair(present, archive_uuid, pair.since)
         self.registry.pairs[namespace] = new
         await self._publish_pair(namespace, new, lost=pair.fast is not None)
         return new

@@ -5,13 +5,19 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from bson.timestamp import Timestamp
+
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A namespace's collection on either tier; None: it has none yet."""
+    """A namespace's collection on either tier; None: it has none yet.
+
+    ``since``: a time of A after which every write there that isn't the feeder's is foreign.
+    """
 
     fast: uuid.UUID | None
     archive: uuid.UUID | None
+    since: Timestamp | None = None
 
 
 class Registry:

@@ -14,6 +14,7 @@ from pymongo.errors import OperationFailure, PyMongoError
 
 from thermocline_common import names
 from thermocline_common.barrier import write_marker
+from thermocline_common.clients import member_opener
 from thermocline_common.clock import Clock, monotonic
 from thermocline_common.coverage import Coverage, State
 from thermocline_common.coverage_store import read_all, read_linearizable
@@ -262,7 +263,9 @@ class FeederService:
         from thermocline_feeder.admission import refusals
 
         async def check(namespace: str) -> list[str]:
-            return await refusals(context.tiers, context.manifest.current, namespace)
+            manifest = context.manifest.current
+            opener = member_opener(manifest, context.arguments.credentials, "thermocline-feeder")
+            return await refusals(context.tiers, manifest, namespace, opener)
 
         return check
 
@@ -353,15 +356,14 @@ class FeederService:
 
     async def _watch_archive(self, context: Context, parts: Parts) -> None:
         """Restart the watch on A whenever other namespaces are active."""
-        start: Timestamp | None = None
         while True:
-            active = frozenset(parts.registry.pairs)
+            active = {ns: pair.since for ns, pair in parts.registry.pairs.items()}
             if not active:
                 await asyncio.sleep(1.0)
                 continue
-            watch = asyncio.create_task(parts.foreign.run(active, start))
+            watch = asyncio.create_task(parts.foreign.run(active))
             try:
-                while not watch.done() and frozenset(parts.registry.pairs) == active:
+                while not watch.done() and parts.registry.pairs.keys() == active.keys():
                     self._report_foreign(context, parts)
                     await asyncio.wait({watch}, timeout=1.0)
             finally:
@@ -371,12 +373,11 @@ class FeederService:
                 Code.ChangeStreamHistoryLost,
                 Code.CappedPositionLost,
             ):
-                parts.foreign.seen_to = None
+                parts.foreign.forget_times()
             elif isinstance(result, BaseException) and not isinstance(
                 result, (PyMongoError, asyncio.CancelledError)
             ):
                 raise result
-            start = parts.foreign.seen_to
             await asyncio.sleep(0.2)
 
     def _report_foreign(self, context: Context, parts: Parts) -> None:
@@ -497,7 +498,7 @@ class FeederService:
 def replayed_pairs(coverages: Mapping[str, Coverage]) -> dict[str, Pair]:
     """The namespaces whose writes are F's: active ones, and those that pause on their way out."""
     return {
-        ns: Pair(c.fast_uuid, c.archive_uuid)
+        ns: Pair(c.fast_uuid, c.archive_uuid, c.archive_time)
         for ns, c in coverages.items()
         if c.state is State.ACTIVE or (c.state is State.PAUSING and c.target is State.PASSTHROUGH)
     }
