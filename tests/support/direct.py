@@ -18,7 +18,6 @@ from support.mongod import ReplicaSet
 from thermocline_common import names
 from thermocline_common.coverage import Coverage, State, Tier, UniqueIndex
 from thermocline_common.errors import Code, CommandError
-from thermocline_common.ids import wrap
 from thermocline_common.tiers import RAW, Tiers
 from thermocline_proxy.commands.command import Command
 from thermocline_proxy.ports import Gateway, Identity, Reply, Request
@@ -155,6 +154,8 @@ class DirectWorld:
     leases: ManualLeases
     gateway: Gateway
     counted: list[tuple[str, str]] = field(default_factory=list)
+    feeding: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by whoever writes to A: a replay that was overtaken would write an old version."""
 
     @property
     def namespace(self) -> str:
@@ -214,17 +215,17 @@ class DirectWorld:
 
     async def replay(self) -> None:
         """What the feeder does: A gets F's documents, and loses those with a ``deleted`` record."""
-        hot = {
-            bytes(wrap(bson.encode({"_id": d["_id"]}))): d
-            async for d in self.fast.with_options(codec_options=RAW).find()
-        }
-        archive = self.archive.with_options(codec_options=RAW)
-        for document in hot.values():
-            await archive.replace_one({"_id": document["_id"]}, document, upsert=True)
+        async with self.feeding:
+            await self._replay()
+
+    async def _replay(self) -> None:
         async for record in self.removed.find({"_id.ns": self.namespace, "kind": "deleted"}):
             doc_id = record["_id"]["id"]
             if await self.fast.find_one({"_id": {"$eq": doc_id}}, {"_id": 1}) is None:
                 await self.archive.delete_one({"_id": {"$eq": doc_id}})
+        archive = self.archive.with_options(codec_options=RAW)
+        async for document in self.fast.with_options(codec_options=RAW).find():
+            await archive.replace_one({"_id": document["_id"]}, document, upsert=True)
 
     async def truth(self) -> list[dict[str, Any]]:
         """Every document that exists, by the authority rule, in the order of ``_id``."""

@@ -21,7 +21,7 @@ UNDEFINED = 0x06
 NOTHING = wrap(b"\x03_id\0" + wrap(b"\x04$in\0" + wrap()))
 """The filter ``{_id: {$in: []}}``, which matches nothing."""
 
-IMPOSSIBLE = bytes(bson.encode({"$expr": {"$eq": [1, 2]}}))
+IMPOSSIBLE = bytes(bson.encode({"$nor": [{}]}))
 """A filter that matches nothing and says nothing about any field, so that an upsert takes none from it."""
 
 _NEVER_IDS = frozenset({ARRAY, REGEX, UNDEFINED})

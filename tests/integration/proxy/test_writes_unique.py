@@ -1,0 +1,210 @@
+"""Unique keys across the tiers: F refuses what a document of either tier holds, and nothing else."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from bson import Int64
+
+from support.comparison import Comparison
+from support.direct import close_world, open_world
+from support.mongod import ReplicaSet
+from thermocline_common.coverage import UniqueIndex
+from thermocline_proxy.writes import handle
+
+pytestmark = pytest.mark.integration
+EMAIL = UniqueIndex("email_1", ("email",), plain=True)
+PAIR = UniqueIndex("pair", ("a.x", "b"), plain=True)
+
+
+@pytest.fixture
+async def compared(fast: ReplicaSet, archive: ReplicaSet) -> AsyncIterator[Comparison]:
+    world = await open_world(fast, archive, unique=(EMAIL, PAIR))
+    comparison = Comparison(world)
+    await comparison.plain.create_index([("email", 1)], name="email_1", unique=True)
+    await comparison.plain.create_index([("a.x", 1), ("b", 1)], name="pair", unique=True)
+    places = {
+        1: ("fast", "archive"),
+        2: ("archive",),
+        3: ("fast", "archive", "leaving"),
+        4: ("archive", "deleted"),
+    }
+    for doc_id, where in places.items():
+        document = {
+            "_id": doc_id,
+            "email": f"e{doc_id}",
+            "a": [{"x": doc_id}, {"x": -doc_id}],
+            "b": 0,
+            "n": 0,
+        }
+        await world.place(document, *where)
+        if doc_id != 4:
+            await comparison.plain.insert_one(dict(document))
+    yield comparison
+    await close_world(world)
+
+
+def doc(doc_id: int, email: Any, x: Any = None) -> dict[str, Any]:
+    return {"_id": doc_id, "email": email, "a": {"x": 100 + doc_id if x is None else x}, "b": 0}
+
+
+async def test_inserts_meet_the_keys_of_cold_and_leaving_documents(compared: Comparison) -> None:
+    for document in (
+        doc(10, "e1"), doc(11, "e2"), doc(12, "e3"), doc(13, "e4"), doc(14, "new"),
+        doc(15, ["q", "e2"]), doc(16, "p", -2), doc(17, "r", [5, 2]), doc(18, "s", Int64(2)),
+        {"_id": 19, "b": 0}, {"_id": 20, "b": 0},
+    ):  # fmt: skip
+        await compared.both({"insert": "orders", "documents": [document]})
+    await compared.at_rest()
+
+
+async def test_m23_a_leaving_neighbour_stays(compared: Comparison) -> None:
+    await compared.both({"insert": "orders", "documents": [doc(10, "e3")]})
+    assert await compared.world.kind_of(3) is None
+    assert await compared.world.fast.find_one({"_id": 3}) is not None
+
+
+UPDATES: dict[str, Any] = {
+    "to a cold key": {"$set": {"email": "e2"}},
+    "to a leaving key": {"$set": {"email": "e3"}},
+    "to a deleted key": {"$set": {"email": "e4"}},
+    "to a free key": {"$set": {"email": "free"}},
+    "to its own key": {"$set": {"email": "e1"}},
+    "nested": {"$push": {"a": {"x": 2}}},
+    "removed": {"$unset": {"email": ""}},
+    "other field": {"$inc": {"n": 1}},
+    "replacement, cold key": {"email": "e2", "b": 9},
+    "replacement, same keys": {"email": "e1", "a": [{"x": 1}, {"x": -1}], "b": 0, "z": 1},
+    "renamed onto it": {"$rename": {"n": "email"}},
+    "bad": {"$set": {"email": "q", "email.x": 1}},
+}
+
+
+@pytest.mark.parametrize("name", UPDATES)
+@pytest.mark.parametrize(
+    "query", [{"_id": 1}, {"_id": 2}, {"email": "e1"}, {"email": "e2"}, {"_id": 1, "n": 5}]
+)
+async def test_updates_of_a_unique_field(
+    compared: Comparison, name: str, query: dict[str, Any]
+) -> None:
+    await compared.both({"update": "orders", "updates": [{"q": query, "u": UPDATES[name]}]})
+    await compared.at_rest()
+
+
+@pytest.mark.parametrize("name", ["to a cold key", "to a free key", "other field"])
+async def test_find_and_modify_of_a_unique_field(compared: Comparison, name: str) -> None:
+    for query in ({"_id": 1}, {"_id": 2}, {"b": 0}):
+        command = {
+            "findAndModify": "orders",
+            "query": query,
+            "update": UPDATES[name],
+            "sort": {"_id": 1},
+            "new": True,
+        }
+        got = await compared.both(command)
+        assert "ok" in got
+    await compared.at_rest()
+
+
+@pytest.mark.parametrize(
+    ("query", "update"),
+    [
+        ({"email": "e2"}, {"$set": {"n": 1}}),
+        ({"email": "e9"}, {"$set": {"n": 1}}),
+        ({"email": "e9"}, {"$set": {"a.x": 2, "b": 0}}),
+        ({"_id": 30}, {"$set": {"email": "e2"}}),
+        ({"_id": 30}, {"email": "e2"}),
+        ({"_id": 30}, {"email": "e30", "b": 1}),
+        ({"_id": 2}, {"$set": {"email": "e3"}}),
+        ({"_id": 2, "n": 77}, {"$set": {"email": "e30"}}),
+        ({"email": "e4"}, {"$set": {"n": 1}}),
+    ],
+)
+async def test_upserts_with_unique_keys(
+    compared: Comparison, query: dict[str, Any], update: dict[str, Any]
+) -> None:
+    statement = {"q": query, "u": update, "upsert": True}
+    reply = await compared.world.run({"update": "orders", "updates": [statement]}, handle)
+    expected = await compared._plain({"update": "orders", "updates": [statement]})
+    if query.get("email") in ("e9", "e4") and "upserted" in reply:
+        made = reply["upserted"][0].pop("_id")
+        other = expected["upserted"][0].pop("_id")
+        await compared.plain.delete_one({"_id": other})
+        await compared.plain.insert_one(await compared.world.fast.find_one({"_id": made}))
+    assert reply == expected
+    await compared.at_rest()
+
+
+async def test_update_many_of_a_unique_field_goes_document_by_document(
+    compared: Comparison,
+) -> None:
+    statement = {"q": {"n": 0}, "u": {"$inc": {"b": 1}}, "multi": True}
+    await compared.both({"update": "orders", "updates": [statement]})
+    await compared.at_rest()
+
+
+async def test_what_cannot_be_decided_is_refused(compared: Comparison) -> None:
+    world = compared.world
+    pipeline = {"q": {"_id": 1}, "u": [{"$set": {"email": "$n"}}]}
+    harmless = {"q": {"_id": 1}, "u": [{"$set": {"n": 5}}]}
+    reply = await world.run({"update": "orders", "updates": [harmless, pipeline]}, handle)
+    assert reply["n"] == 1
+    assert [(e["index"], e["code"]) for e in reply["writeErrors"]] == [(1, 115)]
+    reply = await world.run(
+        {"findAndModify": "orders", "query": {"_id": 1}, "update": pipeline["u"]}, handle
+    )
+    assert (reply["ok"], reply["code"]) == (0.0, 115)
+
+
+async def test_m24_two_increments_never_make_two_equal_keys(
+    fast: ReplicaSet, archive: ReplicaSet
+) -> None:
+    world = await open_world(fast, archive, unique=(UniqueIndex("k_1", ("k",), plain=True),))
+    await world.place({"_id": 1, "k": 4}, "fast", "archive")
+    await world.place({"_id": 2, "k": 6}, "archive")
+    command = {"update": "orders", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"k": 1}}}]}
+    replies = await asyncio.gather(world.run(command, handle), world.run(command, handle))
+    assert sorted(len(r.get("writeErrors", [])) for r in replies) == [0, 1]
+    assert [r["writeErrors"][0]["code"] for r in replies if "writeErrors" in r] == [11000]
+    assert [d["k"] for d in await world.truth()] == [5, 6]
+    await close_world(world)
+
+
+async def test_sparse_partial_and_collated_indexes(fast: ReplicaSet, archive: ReplicaSet) -> None:
+    indexes = tuple(UniqueIndex(n, (n,), plain=False) for n in ("s", "p", "c"))
+    world = await open_world(fast, archive)
+    comparison = Comparison(world)
+    options: dict[str, dict[str, Any]] = {
+        "s": {"sparse": True},
+        "p": {"partialFilterExpression": {"live": True}},
+        "c": {
+            "collation": {"locale": "en", "strength": 2},
+            "partialFilterExpression": {"c": {"$exists": True}},
+        },
+    }
+    for collection in (world.fast, world.archive, comparison.plain):
+        for name, more in options.items():
+            await collection.create_index([(name, 1)], name=name, unique=True, **more)
+    world.set_coverage(unique=indexes)
+    for document in (
+        {"_id": 1, "s": 1, "p": 1, "live": True, "c": "abc"},
+        {"_id": 2, "p": 2},
+        {"_id": 3, "p": 2},
+    ):
+        await world.place(document, "archive")
+        await comparison.plain.insert_one(dict(document))
+    for document in (
+        {"_id": 10, "s": 1}, {"_id": 11}, {"_id": 12, "p": 1}, {"_id": 13, "p": 1, "live": True},
+        {"_id": 14, "p": 2, "live": True}, {"_id": 15, "c": "ABC"}, {"_id": 16, "c": "abd"},
+    ):  # fmt: skip
+        await comparison.both({"insert": "orders", "documents": [document]})
+    for query, update in (
+        ({"_id": 12}, {"$set": {"live": True}}),
+        ({"_id": 16}, {"$set": {"c": "aBc"}}),
+        ({"_id": 11}, {"$set": {"s": 1}}),
+        ({"_id": 11}, {"$set": {"s": 2}}),
+    ):
+        await comparison.both({"update": "orders", "updates": [{"q": query, "u": update}]})
+    await comparison.at_rest()
+    await close_world(world)
