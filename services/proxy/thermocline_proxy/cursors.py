@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from thermocline_common.coverage import Tier
-from thermocline_proxy.wire.header import INT32
+from thermocline_proxy.wire.header import INT32, WireError
+from thermocline_proxy.wire.scan import scan
 
 MAX_CURSORS = 200_000
 CURSOR_FIRST = b"\x03cursor\0"
@@ -74,9 +75,6 @@ def reply_cursor(frame: bytes, start: int = 25) -> int:
 
 
 def _search(frame: bytes, start: int, end: int) -> int:
-    from thermocline_proxy.wire.header import WireError
-    from thermocline_proxy.wire.scan import scan
-
     try:
         found = scan(frame[start:end], 0).get(b"id")
     except (WireError, IndexError):

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from pymongo import MongoClient
@@ -30,6 +31,7 @@ def test_increments_are_executed_exactly_once(
         stop = threading.Event()
 
         def work(number: int) -> None:
+            client: MongoClient[dict[str, Any]]
             with MongoClient(uri, serverSelectionTimeoutMS=30_000) as client:
                 counters = client.shop.counters
                 while not stop.is_set():

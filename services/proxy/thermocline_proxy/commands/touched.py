@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from thermocline_common.ids import ARRAY, DOCUMENT, STRING, elements
-from thermocline_proxy.commands.catalog import Entry, Place
+from thermocline_proxy.commands.catalog import Entry, Place, lookup
 from thermocline_proxy.commands.command import Command
 
 _JOINS = frozenset({b"from", b"coll", b"$unionWith", b"into"})
@@ -66,8 +66,6 @@ def _target(command: Command, entry: Entry) -> str | None:
 
 
 def _nested(command: Command) -> Touched:
-    from thermocline_proxy.commands.catalog import lookup
-
     inner = inner_command(command)
     entry = None if inner is None else lookup(inner.name)
     if inner is None or entry is None or entry.place is Place.NESTED:
