@@ -1,7 +1,7 @@
 """Whatever ``decide`` sends to the fast tier is complete there, on a real mongod.
 
-The archive holds documents with every kind of age; the fast tier lacks exactly the scalar Dates
-below the floor. Filters, sorts and limits come from tables and from a seeded generator; each one
+The archive holds documents with every kind of age; the fast tier lacks the scalar Dates below the
+floor, but for two that were promoted. Filters, sorts and limits come from tables and from a seeded generator; each one
 that is routed to the fast tier must get the archive's answer from it.
 """
 
@@ -119,6 +119,10 @@ def documents(path: str) -> list[dict[str, Any]]:
     return found
 
 
+PROMOTED = frozenset({"oldest", "before-epoch"})
+"""Old documents that the fast tier holds all the same, as after an update."""
+
+
 def old_scalar(document: dict[str, Any], path: str) -> bool:
     """What invariant 3 lets be in the archive alone, worked out independently of the product."""
     value: Any = document
@@ -130,7 +134,7 @@ def old_scalar(document: dict[str, Any], path: str) -> bool:
 
 
 OPERANDS: list[Any] = [
-    FLOOR, FLOOR - MILLISECOND, FLOOR + MILLISECOND, NEW, OLD, None, 5, Int64(1_767_225_600_000),
+    FLOOR, FLOOR - MILLISECOND, FLOOR - 2 * MILLISECOND, FLOOR + MILLISECOND, NEW, OLD, None, 5, Int64(1_767_225_600_000),
     1.5, Decimal128("7"), "2026", "", True, MinKey(), MaxKey(), Timestamp(1, 1),
     Timestamp(1_893_456_000, 1), Regex("^2"), {"x": 1}, [], [NEW], [OLD, NEW],
     ObjectId("65920080" + "0" * 16), Binary(b"x"),
@@ -144,7 +148,7 @@ def table(path: str) -> Iterator[dict[str, Any]]:
             if isinstance(operand, Regex) and operator != "$eq":
                 continue
             yield {path: {operator: operand}}
-    for one, other in itertools.combinations(OPERANDS[:8], 2):
+    for one, other in itertools.combinations(OPERANDS[:9], 2):
         yield {path: {"$in": [one, other]}}
         yield {path: {"$nin": [one, other]}}
     yield {path: {"$in": []}}
@@ -168,6 +172,7 @@ def table(path: str) -> Iterator[dict[str, Any]]:
     yield {path: {"$type": "date"}}
     yield {path: {"$size": 1}}
     yield {path: {"$all": [NEW]}}
+    yield {path: {"$all": [OLD]}}
     yield {path: {"$all": [OLD, NEW]}}
     yield {path: {"$mod": [5, 0]}}
     yield {"$nor": [{path: {"$lt": FLOOR}}]}
@@ -228,7 +233,9 @@ def tiers(
         for client in (hot, cold):
             client.golden.orders.create_index([(path, 1)], name="age")
         cold.golden.orders.insert_many(everything)
-        hot.golden.orders.insert_many([d for d in everything if not old_scalar(d, path)])
+        hot.golden.orders.insert_many(
+            [d for d in everything if d["_id"] in PROMOTED or not old_scalar(d, path)]
+        )
         yield path, hot, cold
 
 

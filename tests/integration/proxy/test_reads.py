@@ -225,6 +225,19 @@ async def drop(bench: ReadBench, doc_id: Any) -> None:
     await bench.tiers.archive.shop.orders.delete_one({"_id": doc_id})
 
 
+async def test_a_list_whose_answer_takes_several_batches_comes_from_the_archive(
+    bench: ReadBench,
+) -> None:
+    """The fast tier has every id now, but may lack some when the client asks for the rest."""
+    await bench.both(*({"_id": i, "t": OLD, "v": 1} for i in range(10)))
+    query = {"_id": {"$in": list(range(10))}, "v": 1}
+    reply = await bench.run({"find": "orders", "filter": query, "batchSize": 5})
+    assert len(reply["cursor"]["firstBatch"]) == 5
+    assert bench.steps.log[-2:] == ["fast killCursors", "archive find"]
+    assert len(await bench.find(query)) == 10
+    assert bench.steps.log[-1] == "fast find"
+
+
 # --- by a unique key
 
 

@@ -152,7 +152,10 @@ class KeyReads:
             held = Held.SETTLED if await self._present(ids) >= present else Held.ABSENT
         if held is Held.SETTLED:
             reply = await self._once_more()
-            if clock() - started < KEPT_SECONDS:
+            batch = first_batch(reply.raw)
+            # What a later batch would read may be evicted by then: nothing keeps it but the time.
+            whole = batch is None or batch.cursor_id == 0
+            if whole and clock() - started < KEPT_SECONDS:
                 return reply
             await self.sender.kill(reply)
             raise Elsewhere(Reason.FAST_INCOMPLETE)
