@@ -115,11 +115,19 @@ class Side:
         return essence(reply), batches, documents
 
 
+WRITES: Final = frozenset(
+    {"insert", "insert batch", "update by _id", "update by ref", "updateMany", "upsert", "update batch",
+     "delete by _id", "delete by ref", "deleteMany", "delete batch", "findAndModify", "findAndModify remove"}
+)  # fmt: skip
 _READS = frozenset({"find", "count", "distinct", "aggregate"})
 
 
 class Differential:
-    """One run: ``streams`` application threads, each with its own partition of the data."""
+    """One run: ``streams`` application threads, each with its own partition of the data.
+
+    ``without``: kinds of steps that are left out; ``paranoid``: after each write, the whole partition is
+    compared, so that the write that went wrong is found and not the read that notices it.
+    """
 
     def __init__(
         self,
@@ -128,12 +136,14 @@ class Differential:
         seed: int,
         streams: int = 3,
         without: Sequence[str] = (),
+        paranoid: bool = False,
     ) -> None:
         self.oracle = oracle
         self.thermocline = thermocline
         self.seed = seed
         self.streams = streams
         self.without = without
+        self.paranoid = paranoid
         self.tally = Tally()
         self._stop = threading.Event()
         self._failures: list[BaseException] = []
@@ -212,6 +222,11 @@ class Differential:
                 for code in codes(expected[0]):
                     self.tally.errors[code] += 1
                 what = differ(step.kind, step.ordered, expected, answered)
+                if what is None and self.paranoid and step.kind in WRITES:
+                    look = Step("look", {"find": collection_of(step), "filter": {"p": partition}})
+                    after = [side.answer(look, look.command)[2] for side in (plain, proxied)]
+                    expected, answered = (expected[0], [], after[0]), (answered[0], [], after[1])
+                    what = differ("look", False, expected, answered)
                 if what is not None:
                     place = f"seed {self.seed}, partition {partition}, step {number}, sending {attempt + 1}"
                     raise Mismatch(self._report(place, what, step, command, expected, answered))
@@ -227,11 +242,16 @@ class Differential:
     ) -> str:
         lines = [f"{place}: {what} differs ({step.kind})", f"command:  {command}"]
         for name, answer in (("plain", expected), ("proxied", answered)):
-            documents = [decode(document) for document in answer[2]]
             lines.append(
-                f"{name + ':':9} {_readable(answer[0])} batches={answer[1]} documents={documents}"
+                f"{name + ':':9} {_readable(answer[0])} batches={answer[1]} documents={len(answer[2])}"
             )
         different = set(expected[2]) ^ set(answered[2])
+        lines += [
+            f"only {n}: {decode(d)}"
+            for n, a in (("plain", expected), ("proxied", answered))
+            for d in a[2]
+            if d in different
+        ]
         ids = list(step.touched) or [decode(raw).get("_id") for raw in different][:5]
         name = next(iter(command.values()))
         lines += [self._where(str(name), value) for value in ids if value is not None]
@@ -297,6 +317,11 @@ def _readable(reply: Mapping[str, Any]) -> dict[str, Any]:
     return {k: decode(v) if isinstance(v, bytes) else v for k, v in reply.items()}
 
 
+def collection_of(step: Step) -> str:
+    """The collection that a step is about."""
+    return str(next(iter(step.command.values())))
+
+
 def _until(deadline: float, stop: threading.Event, steps: Iterator[Step]) -> Iterator[Step]:
     for step in steps:
         if time.monotonic() > deadline or stop.is_set():
@@ -318,6 +343,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--without", action="append", default=[], help="a kind of step to leave out"
     )
+    parser.add_argument(
+        "--paranoid", action="store_true", help="compare everything after each write"
+    )
     parser.add_argument("--without-logins", action="store_true")
     options = parser.parse_args(arguments)
     keys = (None, None) if options.without_logins else (FAST_KEY, ARCHIVE_KEY)
@@ -328,7 +356,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not options.without_logins:
             archive.push_clock(CLOCK_AHEAD_SECONDS)
         thermocline = Thermocline(fast, archive, POLICIES, environment=HASTE)
-        run = Differential(oracle, thermocline, options.seed, options.streams, options.without)
+        run = Differential(
+            oracle, thermocline, options.seed, options.streams, options.without, options.paranoid
+        )
         run.prepare()
         with thermocline, thermocline.logs_on_failure():
             thermocline.wait_state("Active")

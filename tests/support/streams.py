@@ -257,9 +257,12 @@ class Stream:
         return Step("update by ref", command, **self._retryable(), touched=(self.ids[index],))
 
     def update_many(self, collection: Collection) -> Step:
-        """``multi: true`` on a filter that spans the floor."""
+        """``multi: true`` on a filter that spans the floor.
+
+        The updates can't fail: which documents come before a failing one is the server's choice.
+        """
         update = self.random.choice(
-            [{"$inc": {"qty": 1}}, {"$set": {"mark": self.serial}}, {"$push": {"lines": {"n": 1}}}]
+            [{"$inc": {"qty": 1}}, {"$set": {"mark": self.serial}}, {"$push": {"log": {"n": 1}}}]
         )
         statement = {"q": self._filter(collection), "u": update, "multi": True}
         return Step("updateMany", {"update": collection.name, "updates": [statement]})
