@@ -1,0 +1,158 @@
+"""The program ``thermocline``: checks manifests, and explains where commands go."""
+
+import datetime as dt
+import enum
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from thermocline_cli import output
+from thermocline_cli.commands import CommandTextError, parse_command
+from thermocline_cli.explain import assume, explain as explain_command
+from thermocline_common import __version__
+from thermocline_common.durations import DurationError, parse_duration
+from thermocline_common.manifest import load_manifest
+from thermocline_common.spec.manifest import Manifest, ManifestError, Problem, parse_text
+from thermocline_common.uri.render import redact
+
+INVALID = 1
+USAGE = 2
+
+app = typer.Typer(
+    name="thermocline",
+    help="Storage tiering for MongoDB: check manifests, see where commands go.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+class Format(enum.StrEnum):
+    """How results are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+FileArgument = Annotated[
+    str, typer.Argument(metavar="FILE", help="A manifest (YAML or JSON), or - for standard input.")
+]
+FormatOption = Annotated[Format, typer.Option("--output", "-o", help="text, or json for programs.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        output.console().print(f"thermocline {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _program(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Storage tiering for MongoDB: check manifests, see where commands go."""
+
+
+def _load(file: str) -> Manifest:
+    if file == "-":
+        return parse_text(sys.stdin.read())
+    return load_manifest(Path(file))
+
+
+@app.command()
+def validate(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...", help="Manifests (YAML or JSON), or - for standard input."
+        ),
+    ],
+    form: FormatOption = Format.TEXT,
+) -> None:
+    """Print every problem of a manifest with its path, reason and remedy; exit 1 if there is one."""
+    found: dict[str, tuple[Problem, ...]] = {}
+    for file in files:
+        try:
+            _load(file)
+            found[file] = ()
+        except ManifestError as error:
+            found[file] = error.problems
+    to = output.console()
+    if form is Format.JSON:
+        to.print(output.as_json({file: list(problems) for file, problems in found.items()}))
+    else:
+        for file, problems in found.items():
+            output.print_problems(to, file, problems)
+    if any(found.values()):
+        raise typer.Exit(INVALID)
+
+
+@app.command()
+def explain(
+    file: FileArgument,
+    command: Annotated[
+        str,
+        typer.Option(
+            "--command", "-c", help='In MongoDB\'s extended JSON, such as \'{"find": "orders"}\'.'
+        ),
+    ],
+    database: Annotated[
+        str | None,
+        typer.Option(help="The command's database; not needed where all policies share one."),
+    ] = None,
+    floor: Annotated[
+        str | None,
+        typer.Option(
+            help="Assume that the fast tier is complete back to this age (7d) or date; "
+            "maxAge of each policy by default."
+        ),
+    ] = None,
+    cold: Annotated[
+        bool, typer.Option("--cold", help="Assume that nothing is covered yet.")
+    ] = False,
+    form: FormatOption = Format.TEXT,
+) -> None:
+    """Print which tier a command would go to, and why. Nothing is asked but the manifest."""
+    try:
+        manifest = _load(file)
+    except ManifestError as error:
+        output.print_problems(output.console(error=True), file, error.problems)
+        raise typer.Exit(INVALID) from None
+    now = dt.datetime.now(dt.UTC)
+    spec = manifest.spec
+    try:
+        assumed = None if floor is None else _floor(floor, now)
+        parsed = parse_command(command, database, [policy.namespace for policy in spec.collections])
+    except (CommandTextError, DurationError, ValueError) as error:
+        output.console(error=True).print(f"thermocline explain: {redact(str(error))}")
+        raise typer.Exit(USAGE) from None
+    explanation = explain_command(parsed, assume(spec, now, floor=assumed, cold=cold))
+    to = output.console()
+    if form is Format.JSON:
+        to.print(output.as_json(explanation))
+    else:
+        output.print_explanation(to, explanation)
+
+
+def _floor(text: str, now: dt.datetime) -> dt.datetime:
+    """An age or a date. Raises ``ValueError``."""
+    if text[:4].isdigit() and "-" in text:
+        try:
+            when = dt.datetime.fromisoformat(text)
+        except ValueError:
+            raise ValueError(f"--floor: {text!r} is no date; write 2026-01-31T12:00:00Z") from None
+        return when if when.tzinfo is not None else when.replace(tzinfo=dt.UTC)
+    return now - parse_duration(text)
+
+
+def main() -> None:
+    """Entry point."""
+    app(prog_name="thermocline")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""How results look in a terminal, and for programs."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from thermocline_cli.explain import Explanation
+from thermocline_common.spec.problems import Problem
+
+
+def console(*, error: bool = False) -> Console:
+    """A console that wraps nothing, so that output can be searched and pasted."""
+    return Console(stderr=error, soft_wrap=True, highlight=False, markup=False, emoji=False)
+
+
+def as_json(value: Any) -> str:
+    """Indented JSON of dataclasses, lists and plain values."""
+    return json.dumps(value, indent=2, ensure_ascii=False, default=dataclasses.asdict)
+
+
+def print_problems(to: Console, file: str, problems: Sequence[Problem]) -> None:
+    """Every problem with path, value, reason and remedy; one line where there is none."""
+    if not problems:
+        to.print(Text.assemble((f"{file}: ", "bold"), ("valid", "green")))
+        return
+    count = f"{len(problems)} problem{'s' if len(problems) > 1 else ''}"
+    to.print(Text.assemble((f"{file}: ", "bold"), (count, "red")))
+    for problem in problems:
+        value = "" if problem.value is None else f" {problem.value}"
+        to.print(Text.assemble("  ", (problem.path, "bold cyan"), (value, "yellow")))
+        to.print(f"      {problem.reason}")
+        to.print(Text.assemble("      remedy: ", (problem.remedy, "green")))
+
+
+def print_explanation(to: Console, explanation: Explanation) -> None:
+    """Tier, reason, and what that means."""
+    style = {"fast tier": "green", "archive": "yellow", "nobody": "red"}.get(
+        explanation.tier, "cyan"
+    )
+    to.print(Text.assemble((f"{explanation.namespace}: ", "bold"), (explanation.tier, style)))
+    to.print(f"  reason: {explanation.reason}: {explanation.text}")
+    if explanation.tier == "archive" and explanation.barrier:
+        to.print("  waits until the archive has every acknowledged write (archiveReads: Strict)")
+    if explanation.error is not None:
+        to.print(f"  error: {explanation.error}")
