@@ -66,7 +66,7 @@ def reply_cursor(frame: bytes, start: int = 25) -> int:
     elif frame[inner : inner + 11] == _BATCHES[1]:
         after = inner + 11
     else:
-        return _search(frame, inner, end)
+        return _search(frame, inner - 4, end)
     after += INT32.unpack_from(frame, after)[0]
     if frame[after : after + 4] == _ID:
         raw = frame[after + 4 : after + 12]

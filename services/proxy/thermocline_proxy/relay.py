@@ -254,8 +254,8 @@ def is_point(frame: bytes, spans: Spans) -> bool:
     if len(inner) != 1:
         return False
     value = inner.get(b"_id")
-    if value is None or value[0] in (0x04, 0x06, 0x0B):
-        return False  # arrays match elements too, and regular expressions match strings
+    if value is None or value[0] in (0x04, 0x06, 0x0A, 0x0B):
+        return False  # an array, nothing, or a pattern: not plain equality
     return value[0] != 3 or frame[value[2] + 4] == 0 or frame[value[2] + 5] != 0x24
 
 

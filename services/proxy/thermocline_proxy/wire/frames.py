@@ -1,6 +1,12 @@
 """Cuts a stream of bytes into whole messages."""
 
-from thermocline_proxy.wire.header import HEADER_SIZE, INT32, MAX_MESSAGE_SIZE, ProtocolViolation
+from thermocline_proxy.wire.header import (
+    HEADER_SIZE,
+    INT32,
+    MAX_MESSAGE_SIZE,
+    OPCODES,
+    ProtocolViolation,
+)
 
 
 class FrameBuffer:
@@ -47,6 +53,11 @@ class FrameBuffer:
 
     def _length(self, data: bytes | bytearray, start: int) -> int:
         length: int = INT32.unpack_from(data, start)[0]
+        if (
+            len(data) - start >= HEADER_SIZE
+            and INT32.unpack_from(data, start + 12)[0] not in OPCODES
+        ):
+            raise ProtocolViolation("no opcode: the peer speaks another protocol, perhaps TLS")
         if not HEADER_SIZE <= length <= self._limit:
             raise ProtocolViolation(f"a message length of {length} bytes")
         return length

@@ -24,6 +24,9 @@ OP_DELETE: Final = 2006
 OP_KILL_CURSORS: Final = 2007
 OP_COMPRESSED: Final = 2012
 OP_MSG: Final = 2013
+OPCODES: Final = frozenset(
+    {OP_REPLY, *range(OP_UPDATE, OP_KILL_CURSORS + 1), OP_COMPRESSED, OP_MSG}
+)
 
 CHECKSUM_PRESENT: Final = 1
 MORE_TO_COME: Final = 1 << 1

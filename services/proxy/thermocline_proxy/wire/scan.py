@@ -1,5 +1,6 @@
 """Where the top-level fields of a raw command lie, found in one pass without decoding any value."""
 
+import struct
 from typing import TypeAlias
 
 from thermocline_proxy.wire.header import INT32, WireError
@@ -24,6 +25,8 @@ def scan(data: bytes, start: int) -> Spans:
     (two readers of such a command could take different values).
     """
     found: Spans = {}
+    if len(data) - start < 5:
+        raise WireError(22, "BSON data has to be at least 5 bytes")
     last = start + _unpack(data, start)[0] - 1
     position = start + 4
     if last < position or last >= len(data) or data[last] != 0:
@@ -50,7 +53,7 @@ def scan(data: bytes, start: int) -> Spans:
             found[data[position + 1 : stop]] = (kind, position, value, end)
             count += 1
             position = end
-    except ValueError:
+    except (ValueError, struct.error):
         raise WireError(22, "BSON element without an end") from None
     if count != len(found):
         raise WireError(
