@@ -179,7 +179,7 @@ class FeederService:
         applier = Applier(tiers.archive, self.me, settings.quarantine_limit)
 
         def lease() -> float:
-            return context.manifest.current.spec.proxy.lease.total_seconds()
+            return context.manifest.longest_lease.total_seconds()
 
         def report_resync(text: str) -> None:
             context.problems.set("resync", text)

@@ -1,0 +1,64 @@
+import json
+import logging
+import sys
+from typing import Any
+
+import pytest
+
+from thermocline_common import logs
+
+
+def line(
+    message: str, *values: object, extra: dict[str, Any] | None = None, error: bool = False
+) -> Any:
+    record = logging.LogRecord(
+        "thermocline_proxy", logging.WARNING, __file__, 1, message, values,
+        sys.exc_info() if error else None,
+    )  # fmt: skip
+    record.__dict__.update(extra or {})
+    text = logs.JsonFormatter().format(record)
+    assert "\n" not in text
+    return json.loads(text)
+
+
+def test_a_line_is_one_object_with_extras() -> None:
+    found = line(
+        "took %d ms", 5, extra={"namespace": "shop.orders", "n": 3, "ids": [1, {"a": None}]}
+    )
+    assert found["time"].endswith("Z")
+    del found["time"]
+    assert found == {
+        "level": "warning",
+        "logger": "thermocline_proxy",
+        "message": "took 5 ms",
+        "namespace": "shop.orders",
+        "n": 3,
+        "ids": [1, {"a": None}],
+    }
+
+
+def test_no_secret_in_message_extras_or_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_secrets", set())
+    logs.add_secret("geheim-es")
+    try:
+        raise ValueError("mongodb://u:p@ss@h/ and geheim-es")
+    except ValueError:
+        found = line(
+            "mongodb+srv://u:pw@h/?a=b %s", "geheim-es", error=True,
+            extra={"uri": "mongodb://u:pw@h", "deep": {"x": ["geheim-es"]}},
+        )  # fmt: skip
+    text = json.dumps(found)
+    assert "geheim-es" not in text
+    assert "u:pw" not in text
+    assert "p@ss" not in text
+    assert "mongodb+srv://***@h/?a=b ***" in found["message"]
+    assert "ValueError" in found["error"]
+
+
+def test_short_secrets_would_hide_everything() -> None:
+    logs.add_secret("a")
+    assert logs.redact("a cat") == "a cat"
+
+
+def test_objects_without_json_are_written_as_text() -> None:
+    assert line("x", extra={"path": object})["path"].startswith("<class")
