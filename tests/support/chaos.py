@@ -41,6 +41,7 @@ class Application:
         self.ledger = Ledger()
         self.counts: Counter[str] = Counter()
         self.serial = 0
+        self.slowest = 0.0
 
     def document(self, identity: int) -> dict[str, Any]:
         """A new document with an age of up to 40 seconds, or an odd one."""
@@ -65,7 +66,9 @@ class Application:
             reads = [self.read, self.newest, self.everything]
             while not until():
                 action = self.random.choices([*choices, *reads], [5, 6, 4, 3, 3, 2, 6, 3, 1])[0]
+                started = time.monotonic()
                 action(orders)
+                self.slowest = max(self.slowest, time.monotonic() - started)
                 self.counts[action.__name__] += 1
 
     def _pick(self) -> int:
@@ -81,7 +84,7 @@ class Application:
         except DuplicateKeyError:
             raise
         except (PyMongoError, BulkWriteError) as error:
-            self.counts[f"in doubt after {type(error).__name__}"] += 1
+            self.counts[f"in doubt after {type(error).__name__} {getattr(error, 'code', '')}"] += 1
             self.ledger.doubt(identity, after)
         else:
             self.ledger.wrote(identity, after)
@@ -152,7 +155,7 @@ class Application:
         except PyMongoError as error:
             if isinstance(error, BulkWriteError) and error.details["writeErrors"]:
                 raise AssertionError(error.details) from error
-            self.counts[f"in doubt after {type(error).__name__}"] += 1
+            self.counts[f"in doubt after {type(error).__name__} {getattr(error, 'code', '')}"] += 1
             for document in documents:
                 self.ledger.doubt(document["_id"], document)
         else:
@@ -282,7 +285,10 @@ class Chaos:
         counts: Counter[str] = Counter()
         for application in self.applications:
             counts += application.counts
-        return f"seed {self.seed}: kills {dict(self.kills)}; {dict(counts)}"
+        slowest = max(application.slowest for application in self.applications)
+        return (
+            f"seed {self.seed}: kills {dict(self.kills)}; {dict(counts)}; slowest {slowest:.1f} s"
+        )
 
 
 def _ids(documents: Sequence[Document]) -> list[Any]:

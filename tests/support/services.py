@@ -192,6 +192,7 @@ class Thermocline:
                 **(spec or {}),
             },
         )
+        self._ends: dict[str, str] = {}
         self.port = free_port()
         self.services = {name: self.make_service(name) for name in SERVICES}
 
@@ -238,10 +239,11 @@ class Thermocline:
         return self
 
     def stop(self) -> None:
-        """End all services; logs are lost unless a directory was given."""
+        """End all services. Their logs are lost unless a directory was given, but for the ends."""
         for service in self.services.values():
             if service.process.running:
                 service.terminate(timeout=15)
+            self._ends.setdefault(service.label, service.process.tail(40))
         if self._owned:
             shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -303,6 +305,15 @@ class Thermocline:
                 raise TimeoutError(f"{text}\n{self.services['feeder'].process.tail()}") from None
         return now
 
+    def evicted(self) -> int:
+        """How many documents the running evictors say they have evicted."""
+        total = 0
+        for service in self.services.values():
+            if service.name == "evictor" and service.process.running:
+                reported = service.status().get("evictor", {}).get("namespaces", {})
+                total += sum(int(namespace["evicted"]) for namespace in reported.values())
+        return total
+
     @contextlib.contextmanager
     def logs_on_failure(self) -> Iterator[None]:
         """Print the end of every service's log if the block raises."""
@@ -310,9 +321,8 @@ class Thermocline:
             yield
         except BaseException:
             for service in self.services.values():
-                print(
-                    f"--- {service.label} ({service.process.returncode}) ---\n{service.process.tail(40)}"
-                )
+                log = self._ends.get(service.label) or service.process.tail(40)
+                print(f"--- {service.label} ({service.process.returncode}) ---\n{log}")
             raise
 
     def __enter__(self) -> Self:

@@ -1,0 +1,47 @@
+"""A plain mongod and Thermocline get the same commands and must give the same answers.
+
+``SEED`` and ``SECONDS`` in the environment choose another stream or a longer one.
+"""
+
+import os
+from collections.abc import Callable
+
+import pytest
+
+from support.differential import POLICIES, Differential
+from support.haste import HASTE
+from support.mongod import ReplicaSet
+from support.services import Thermocline
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+
+
+def compare(
+    fast: ReplicaSet, archive: ReplicaSet, oracle: ReplicaSet, seed: int, seconds: float
+) -> None:
+    seed, seconds = int(os.environ.get("SEED", seed)), float(os.environ.get("SECONDS", seconds))
+    thermocline = Thermocline(fast, archive, POLICIES, environment=HASTE)
+    run = Differential(oracle, thermocline, seed)
+    run.prepare()
+    with thermocline.logs_on_failure(), thermocline:
+        thermocline.wait_state("Active")
+        tally = run.run(seconds)
+        documents = run.verify()
+        evicted = thermocline.evicted()
+    print(f"seed {seed}: {documents} documents equal, {evicted} evicted meanwhile; {tally}")
+    assert tally.steps.total() > 3 * seconds, "hardly anything was compared"
+    assert evicted > 20, "hardly anything was evicted"
+
+
+def test_with_logins_other_keyfiles_and_the_archives_clock_ahead(
+    secure_fast: ReplicaSet,
+    secure_archive: ReplicaSet,
+    make_replica_set: Callable[..., ReplicaSet],
+) -> None:
+    compare(secure_fast, secure_archive, make_replica_set("plain"), 1, 45)
+
+
+def test_without_logins(
+    fast: ReplicaSet, archive: ReplicaSet, make_replica_set: Callable[..., ReplicaSet]
+) -> None:
+    compare(fast, archive, make_replica_set("plain"), 2, 25)
