@@ -26,7 +26,7 @@ from thermocline_evictor.candidates import NoAgeIndex
 from thermocline_evictor.confirm import NoCheckpoint
 from thermocline_evictor.eviction import Eviction, Next, Orders
 from thermocline_evictor.expiry import archive_clock, expire, read_rules
-from thermocline_evictor.members import FastMembers, Membership, member_uri
+from thermocline_evictor.members import FastMembers, Membership
 from thermocline_evictor.metrics import EvictorMetrics
 from thermocline_evictor.plan.cutoff import Policy
 from thermocline_evictor.settings import Settings
@@ -193,12 +193,12 @@ class EvictorService:
 
 def _member_opener(context: Context) -> Callable[[str], AsyncMongoClient[dict[str, Any]]]:
     """Clients of single members, with the credentials and options of the fast tier's."""
-    spec = context.manifest.current.spec.fast_tier
-    credentials = clients.read_credentials(Tier.FAST, spec, context.arguments.credentials)
+    opened = clients.member_opener(
+        context.manifest.current, context.arguments.credentials, "thermocline-evictor"
+    )
 
     def open_member(member: str) -> AsyncMongoClient[dict[str, Any]]:
-        alone = spec.model_copy(update={"uri": member_uri(spec.uri, member)})
-        return clients.open_client(Tier.FAST, alone, credentials, "thermocline-evictor")
+        return opened(Tier.FAST, member)
 
     return open_member
 
