@@ -1,6 +1,8 @@
 """Unique keys across the tiers: F refuses what a document of either tier holds, and nothing else."""
 
 import asyncio
+import itertools
+import random
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -207,4 +209,40 @@ async def test_sparse_partial_and_collated_indexes(fast: ReplicaSet, archive: Re
     ):
         await comparison.both({"update": "orders", "updates": [{"q": query, "u": update}]})
     await comparison.at_rest()
+    await close_world(world)
+
+
+SHAPES: list[Any] = [
+    None, [], [1], [1, 2], 5, "5", [[1]], [[]], {}, {"b": 1}, {"b": None}, {"b": []}, {"b": [1, 2]},
+    {"b": [[1]]}, [{"b": 1}], [{"b": 1}, {"b": [2]}], [{}], [{}, {"b": 3}], [{"b": []}], [5, {"b": 1}],
+    {"b": {"x": 1}}, [{"b": [{}]}], [None], [{"b": None}], [[{"b": 1}]], {"0": {"b": 1}}, [{"b": 2.0}],
+    {"b": float("nan")}, {"b": -0.0}, {"b": 0},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "paths", [("a",), ("a.b",), ("a.0",), ("a.0.b",), ("c", "a.b"), ("a.b.x",)]
+)
+async def test_every_shape_of_a_key_is_found_in_the_archive(
+    fast: ReplicaSet, archive: ReplicaSet, paths: tuple[str, ...]
+) -> None:
+    """One cold document, one insert: whether that is a duplicate, MongoDB says."""
+    world = await open_world(fast, archive, unique=(UniqueIndex("u", paths, plain=True),))
+    comparison = Comparison(world)
+    await comparison.plain.create_index([(path, 1) for path in paths], name="u", unique=True)
+    shapes = [*({"a": shape} for shape in SHAPES), {}]
+    pairs = list(itertools.product(shapes, shapes))
+    duplicates = 0
+    for cold, new in random.Random(".".join(paths)).sample(pairs, 150):
+        for collection in (world.archive, comparison.plain):
+            await collection.insert_one({"_id": "cold", **cold})
+        insert = {"insert": "orders", "documents": [{"_id": "new", **new}]}
+        expected = await comparison._plain(insert)
+        got = await world.run(insert, handle)
+        assert ("writeErrors" in got) == ("writeErrors" in expected), (cold, new)
+        duplicates += "writeErrors" in got
+        await world.fast.delete_many({})
+        for collection in (world.archive, comparison.plain):
+            await collection.delete_many({})
+    assert duplicates > 10
     await close_world(world)

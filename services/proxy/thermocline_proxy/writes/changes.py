@@ -121,7 +121,8 @@ def new_id(query: bytes, update: Field) -> DocId | NewId:
         for path, (value_kind, value) in fields_of(raw[start:end]).items():
             if path == b"_id" and operator in (b"$set", b"$setOnInsert"):
                 return DocId.of_value(value_kind, value)
-            if path.split(b".")[0] == b"_id":
+            to = value[4:-1] if operator == b"$rename" and value_kind == STRING else b""
+            if b"_id" in (path.split(b".")[0], to.split(b".")[0]):
                 return NewId.UNKNOWN
     return NewId.GENERATED
 
