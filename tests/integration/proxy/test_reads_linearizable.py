@@ -7,7 +7,7 @@ the read's beginning and its end.
 
 import datetime as dt
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import bson
@@ -34,6 +34,7 @@ EMAILS = "abcde"
 READS = 400
 
 Document = dict[str, Any]
+Step = Callable[[int], Awaitable[None]]
 
 
 class World:
@@ -51,13 +52,11 @@ class World:
 
     async def act(self) -> None:
         """One thing that may happen now, if it can."""
-        step = self.random.choice(
-            [
-                self.insert, self.update, self.update, self.announce_delete, self.delete, self.promote,
-                self.announce, self.announce, self.evict, self.evict, self.evict, self.replay, self.clean,
-            ]
-        )  # fmt: skip
-        await step(self.random.choice(IDS))
+        steps: list[Step] = [
+            self.insert, self.update, self.update, self.announce_delete, self.delete, self.promote,
+            self.announce, self.announce, self.evict, self.evict, self.evict, self.replay, self.clean,
+        ]  # fmt: skip
+        await self.random.choice(steps)(self.random.choice(IDS))
         self.history.append(dict(self.truth))
 
     def drawn(self, doc_id: int) -> Document:
@@ -136,7 +135,7 @@ class World:
             self.records[doc_id] = (Kind.EVICTED, self.read)
             del self.fast[doc_id]
 
-    async def replay(self, _: int = 0) -> None:
+    async def replay(self, _: int) -> None:
         for doc_id in IDS:
             if doc_id in self.fast:
                 self.archive[doc_id] = self.fast[doc_id]
@@ -177,23 +176,22 @@ def query(source: random.Random) -> tuple[str, dict[str, Any], Predicate]:
     """(kind of read, filter, the same as a predicate)."""
     doc_id, email, v = source.choice(IDS), source.choice(EMAILS), source.randint(0, 1)
     some = source.sample(list(IDS), 2)
-    return source.choice(
-        [
-            ("find", {"_id": doc_id}, lambda d: d["_id"] == doc_id),
-            ("find", {"_id": doc_id, "v": v}, lambda d: d["_id"] == doc_id and d["v"] == v),
-            ("find", {"email": email}, lambda d: d["email"] == email),
-            ("find", {"email": email, "v": v}, lambda d: d["email"] == email and d["v"] == v),
-            ("find", {"_id": {"$in": some}}, lambda d: d["_id"] in some),
-            ("find", {"_id": {"$in": some}, "v": v}, lambda d: d["_id"] in some and d["v"] == v),
-            ("find", {"t": {"$gte": FLOOR}}, lambda d: d["t"] is not None and d["t"] >= FLOOR),
-            ("find", {"t": None}, lambda d: d["t"] is None),
-            ("find", {"v": v}, lambda d: d["v"] == v),
-            ("count", {"_id": doc_id, "v": v}, lambda d: d["_id"] == doc_id and d["v"] == v),
-            ("count", {"_id": {"$in": some}}, lambda d: d["_id"] in some),
-            ("any", {"v": v}, lambda d: d["v"] == v),
-            ("newest", {"v": v}, lambda d: d["v"] == v),
-        ]
-    )  # type: ignore[no-any-return]
+    reads: list[tuple[str, dict[str, Any], Predicate]] = [
+        ("find", {"_id": doc_id}, lambda d: d["_id"] == doc_id),
+        ("find", {"_id": doc_id, "v": v}, lambda d: d["_id"] == doc_id and d["v"] == v),
+        ("find", {"email": email}, lambda d: d["email"] == email),
+        ("find", {"email": email, "v": v}, lambda d: d["email"] == email and d["v"] == v),
+        ("find", {"_id": {"$in": some}}, lambda d: d["_id"] in some),
+        ("find", {"_id": {"$in": some}, "v": v}, lambda d: d["_id"] in some and d["v"] == v),
+        ("find", {"t": {"$gte": FLOOR}}, lambda d: d["t"] is not None and d["t"] >= FLOOR),
+        ("find", {"t": None}, lambda d: d["t"] is None),
+        ("find", {"v": v}, lambda d: d["v"] == v),
+        ("count", {"_id": doc_id, "v": v}, lambda d: d["_id"] == doc_id and d["v"] == v),
+        ("count", {"_id": {"$in": some}}, lambda d: d["_id"] in some),
+        ("any", {"v": v}, lambda d: d["v"] == v),
+        ("newest", {"v": v}, lambda d: d["v"] == v),
+    ]
+    return source.choice(reads)
 
 
 def order(document: Document) -> Any:
@@ -216,7 +214,7 @@ async def bench(fast: ReplicaSet, archive: ReplicaSet) -> AsyncIterator[ReadBenc
 async def test_every_answer_was_true_at_some_moment(bench: ReadBench, seed: int) -> None:
     world = World(bench, seed)
     bench.steps = bench.exchange.steps = Disturbed(world)
-    bench.barrier.replay = world.replay
+    bench.barrier.replay = lambda: world.replay(0)
     for _ in range(30):
         await world.act()
     for world.read in range(1, READS):
