@@ -120,6 +120,8 @@ class HandFeeder:
         self.held = asyncio.Event()
         """Set: nothing is replayed, and the checkpoint stands still."""
         self.quarantine: list[dict[str, Any]] = []
+        self.ignored: set[DocId] = set()
+        """Ids that are never replayed, whatever F holds."""
         self._task: asyncio.Task[None] | None = None
 
     async def replay(self) -> Timestamp:
@@ -135,7 +137,7 @@ class HandFeeder:
         there = await documents(self.tiers.archive, self.namespace)
         database, collection = self.namespace.split(".", 1)
         for doc_id, raw in here.items():
-            if there.get(doc_id) != raw:
+            if there.get(doc_id) != raw and doc_id not in self.ignored:
                 update = {
                     "q": RawBSONDocument(doc_id.document()),
                     "u": [{"$replaceWith": {"$literal": RawBSONDocument(raw)}}],

@@ -67,7 +67,8 @@ class Attempt:
     whether it committed. ``others``: what else became of candidates. ``conflict``: something was
     written after the checkpoint; nothing was done. ``removed``: deletions as the server counted
     them. ``stale``: the coverage document isn't the one
-    that was waited for; nothing was done. ``open_seconds``: how long changes were open.
+    that was waited for; nothing was done. ``open_seconds``: how long
+    documents were held before the commit.
     """
 
     deleted: Mapping[DocId, uuid.UUID]
@@ -150,17 +151,17 @@ class Deleter:
             await session.abort_transaction()
             return Attempt({}, state.others)
         await self._paused("delete")
-        opened = self.clock()
         state.deleting = {i: uuid.uuid4() for i in deleting}
-        removed = await _delete(tiers, session, namespace, deleting, fields)
         await _record(tiers, session, namespace, state.deleting)
         await _touch(tiers, session, namespace, view)
+        # The documents last: from here to the commit, writers of these documents wait.
+        opened = self.clock()
+        removed = await _delete(tiers, session, namespace, deleting, fields)
+        open_seconds = self.clock() - opened
         await self._paused("commit")
         state.committing = True
         await session.commit_transaction()
-        return Attempt(
-            state.deleting, state.others, removed=removed, open_seconds=self.clock() - opened
-        )
+        return Attempt(state.deleting, state.others, removed=removed, open_seconds=open_seconds)
 
     async def _paused(self, step: str) -> None:
         if self.pause is not None:

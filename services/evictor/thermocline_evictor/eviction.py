@@ -2,6 +2,7 @@
 
 import collections
 import datetime as dt
+import random
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -62,6 +63,7 @@ class Eviction:
         self._running: frozenset[int] | None = None
         self._doubtful: dict[DocId, uuid.UUID] = {}
         self._batch = pacing.LARGEST_BATCH
+        self._conflicts = 0
         self._rate = 0.0
         self._raise_due = True
 
@@ -123,7 +125,9 @@ class Eviction:
         """Whether nobody reads any more who trusts a lower floor than the one just read."""
         tools, now = self.tools, self.tools.clock()
         if self._wait is None or self._waited is None or not same_footing(coverage, self._waited):
-            self._wait, self._waited = steps.start(coverage.epoch, coverage.raised, now), coverage
+            span = tools.settings.cursor_span
+            self._wait = steps.start(coverage.epoch, coverage.raised, now, span)
+            self._waited = coverage
             self._raise_due = False
         wait = self._wait
         lease = max(lease, tools.settings.least_lease)
@@ -221,6 +225,10 @@ class Eviction:
             raise
         await self._settle(coverage, ids, attempt)
         took = tools.clock() - started
+        if attempt.conflict:
+            rest = pacing.conflict_rest(self._conflicts, took, random.random())  # noqa: S311
+            await tools.sleep(rest)
+            return True
         self._rate += 0.2 * (len(attempt.deleted) / max(took, 1e-3) - self._rate)
         await self._measure(coverage, ids[:1])
         rest = max(
@@ -236,8 +244,11 @@ class Eviction:
         if attempt.conflict or attempt.stale:
             # Looked at again with the next group: what changed is told by its content then.
             ledger.skip(["written meanwhile" if attempt.conflict else "floor raised meanwhile"])
-            self._batch = max(1, self._batch // 2) if attempt.conflict else self._batch
+            if attempt.conflict:
+                self._conflicts += 1
+                self._batch = pacing.after_conflict(self._batch, self._conflicts)
             return
+        self._conflicts = 0
         self._batch = pacing.next_batch(self._batch, attempt.open_seconds)
         left = {i: self._pending.pop(i) for i in ids if i in self._pending}
         self.report.pending = len(self._pending)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from thermocline_common.timing import ANNOUNCE_SECONDS
+from thermocline_evictor.plan.steps import SPAN_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,8 @@ class Settings:
     """Pause between two turns when there is nothing to do."""
     retry_seconds: float = 2.0
     """Pause after a tier couldn't be reached."""
+    cursor_span: float = SPAN_SECONDS
+    """The looks after which cursors count as gone span so long."""
     cursor_limit: float = 600.0
     """A cursor that holds up eviction for so long is killed; MongoDB itself ends idle ones then."""
     page: int = 100

@@ -39,6 +39,7 @@ class MemberWatch:
     """The looks at one member. ``seen``: for each cursor, the looks since it was last seen."""
 
     began: float
+    span: float = SPAN_SECONDS
     looks: int = 0
     seen: Mapping[int, int] = field(default_factory=dict)
     last_seen: Mapping[int, float] = field(default_factory=dict)
@@ -49,13 +50,13 @@ class MemberWatch:
         there = set(found)
         looks = self.looks + 1
         # Cursors that appear after the first second were opened under the raised floor.
-        gathering = looks <= LOOKS or now - self.began < SPAN_SECONDS
+        gathering = looks <= LOOKS or now - self.began < self.span
         watched = set(self.seen) | (there if gathering else set())
         seen = {c: 0 if c in there else self.seen.get(c, 0) + 1 for c in watched}
         last = {c: now if c in there else self.last_seen.get(c, now) for c in watched}
-        gone = all(seen[c] >= LOOKS and now - last[c] >= SPAN_SECONDS for c in watched)
-        over = gone and looks >= LOOKS and now - self.began >= SPAN_SECONDS
-        return MemberWatch(self.began, looks, seen, last, self.over or over)
+        gone = all(seen[c] >= LOOKS and now - last[c] >= self.span for c in watched)
+        over = gone and looks >= LOOKS and now - self.began >= self.span
+        return MemberWatch(self.began, self.span, looks, seen, last, self.over or over)
 
     @property
     def open(self) -> frozenset[int]:
@@ -74,6 +75,7 @@ class Wait:
     epoch: object
     raised: int
     read_at: float
+    span: float = SPAN_SECONDS
     members: Mapping[str, MemberWatch] = field(default_factory=dict)
     down: frozenset[str] = frozenset()
 
@@ -92,7 +94,7 @@ class Wait:
         gone = frozenset(down)
         members = {m: watch for m, watch in self.members.items() if m not in gone}
         for member, cursors in found.items():
-            members[member] = members.get(member, MemberWatch(now)).look(now, cursors)
+            members[member] = members.get(member, MemberWatch(now, self.span)).look(now, cursors)
         return replace(self, members=members, down=gone)
 
     def returned(self, member: str) -> bool:
@@ -109,6 +111,6 @@ class Wait:
         ]
 
 
-def start(epoch: object, raised: int, read_at: float) -> Wait:
+def start(epoch: object, raised: int, read_at: float, span: float = SPAN_SECONDS) -> Wait:
     """The wait for a value of ``raised`` that was just read."""
-    return Wait(epoch, raised, read_at)
+    return Wait(epoch, raised, read_at, span)
