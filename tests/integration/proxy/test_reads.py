@@ -154,6 +154,13 @@ async def test_evicted_after_it_was_seen_not_to_match(bench: ReadBench) -> None:
     assert await bench.find({"_id": 1, "v": 1}) == []
 
 
+async def test_null_is_an_id_like_any_other(bench: ReadBench) -> None:
+    await bench.put(Tier.ARCHIVE, {"_id": None, "t": OLD})
+    assert await bench.find({"_id": None}) == [None]
+    await bench.record(None, Kind.DELETED)
+    assert await bench.find({"_id": None}) == []
+
+
 async def test_absent_everywhere(bench: ReadBench) -> None:
     assert await bench.find({"_id": "nobody"}) == []
 

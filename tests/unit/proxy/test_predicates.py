@@ -164,7 +164,6 @@ def test_no_scalar_date_below_the_bound_matches(query: dict[str, Any]) -> None:
         ({"_id": {}}, {}),
         ({"v": 1, "$and": [{"x": 1}, {"$and": [{"_id": "x"}]}]}, "x"),
         ({"_id": 5, "$or": [{"v": 1}, {"v": 2}]}, 5),
-        ({"_id": None}, None),
         ({"_id": [5]}, None),
         ({"_id": Regex("^x")}, None),
         ({"_id": {"$eq": Regex("^x")}}, None),
@@ -187,13 +186,17 @@ def test_point_id(query: dict[str, Any], expected: Any) -> None:
         assert found == DocId.of_document(raw({"_id": expected}))
 
 
+def test_null_is_an_id() -> None:
+    assert point_id(raw({"_id": None})) == DocId.of_document(raw({"_id": None}))
+
+
 @pytest.mark.parametrize(
     ("query", "count"),
     [
         ({"_id": {"$in": [1, 2, 2.0, Int64(1)]}}, 2),
         ({"v": 1, "$and": [{"_id": {"$in": ["a"]}}]}, 1),
         ({"_id": {"$in": []}}, None),
-        ({"_id": {"$in": [1, None]}}, None),
+        ({"_id": {"$in": [1, None]}}, 2),
         ({"_id": {"$in": [1, Regex("x")]}}, None),
         ({"_id": {"$nin": [1]}}, None),
         ({"_id": {"$not": {"$in": [1]}}}, None),

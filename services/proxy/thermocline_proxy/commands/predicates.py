@@ -42,8 +42,8 @@ _LONG = struct.Struct("<q")
 # Operands of these types are never equal to a Date, and $gt, $gte, $lt, $lte compare them within
 # their own type alone. Left out: MinKey and MaxKey, which compare with everything, and rare types.
 _NEVER_A_DATE: Final = frozenset((DOUBLE, STRING, OBJECT_ID, BOOL, NULL, INT32, INT64, DECIMAL))
-_ID_TYPES: Final = _NEVER_A_DATE - {NULL} | {DOCUMENT, BINARY, DATE, TIMESTAMP}
-_KEY_TYPES: Final = _ID_TYPES - {DOCUMENT}
+_ID_TYPES: Final = _NEVER_A_DATE | {DOCUMENT, BINARY, DATE, TIMESTAMP}
+_KEY_TYPES: Final = _ID_TYPES - {DOCUMENT, NULL}
 
 # Understood, and only able to narrow a conjunction: they prove nothing by themselves.
 _NARROWING_CLAUSES: Final = frozenset((b"$nor", b"$expr", b"$where", b"$comment", b"$jsonSchema"))
@@ -216,7 +216,7 @@ def point_id(query: bytes) -> DocId | None:
 
 
 def _as_id(value: tuple[int, bytes] | None) -> DocId | None:
-    # null also equals undefined, regular expressions match, and no _id is an array.
+    # No _id is missing, undefined or an array (MongoDB refuses them); a regular expression matches.
     if value is None or value[0] not in _ID_TYPES:
         return None
     return DocId.of_value(*value)
