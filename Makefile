@@ -13,7 +13,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(shell cat requirements.lock pyproject.toml | cksum | cut -d' ' -f1)
 PYTEST := $(BIN)/pytest
 
-.PHONY: help venv lock demo test fmt lint types imports gate differential unit integration protocol compat crds bench check
+.PHONY: help venv lock demo test fmt lint types imports gate differential chaos unit integration protocol compat crds bench check
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -51,11 +51,15 @@ protocol: venv ## unchanged drivers and other people's suites through the proxy 
 compat: venv ## all of other people's suites, passthrough and tiered (MODE=, UNITS='glob ...')
 	@PYTHONPATH=tests $(BIN)/python -m support.compat $(if $(MODE),--mode $(MODE)) $(foreach unit,$(UNITS),--unit '$(unit)')
 
+chaos: venv ## SEED=, SECONDS=: services die under an application that knows the truth
+	@PYTHONPATH=tests $(BIN)/python -m support.chaos $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS))
+
 differential: venv ## SEED=, SECONDS=30: random commands to a plain mongod and to Thermocline, compared
 	@PYTHONPATH=tests $(BIN)/python -m support.differential $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS))
 
 bench: venv ## ratios: the proxy against HAProxy, the feeder's rate and lag
-	@$(BIN)/python -m bench
+	@PYTHONPATH=tests $(BIN)/python bench/proxy_vs_haproxy.py
+	@PYTHONPATH=tests $(BIN)/python bench/feeder.py
 
 fmt: venv ## format and fix what can be fixed
 	@$(BIN)/ruff format .

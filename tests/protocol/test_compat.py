@@ -1,0 +1,36 @@
+"""A sample of other people's test suites through the proxy; ``make compat`` runs all of them.
+
+Untouched drivers and object mappers, compared test by test with what they give on a plain mongod.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from support.compat import run_units
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.timeout(600),
+    pytest.mark.usefixtures("mongod_binary"),
+]
+
+SAMPLES = {
+    "passthrough": [
+        "smoke/*",
+        "umongo/*",
+        "spec/sessions",
+        "spec/run-command",
+        "pymongo/test_raw_bson",
+    ],
+    "tiered": ["smoke/*", "pymongo/test_raw_bson"],
+}
+
+
+@pytest.mark.parametrize("mode", SAMPLES)
+def test_sample(mode: str, tmp_path: Path) -> None:
+    outcome = run_units(mode, SAMPLES[mode], tmp_path)
+    print(f"{mode}: {outcome.passed} passed")
+    assert not outcome.ended
+    assert not outcome.lost
+    assert outcome.passed > 50
