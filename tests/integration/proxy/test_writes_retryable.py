@@ -153,6 +153,20 @@ async def test_m26_find_and_modify_with_a_sort_retried_gives_the_first_reply(
     assert sum((await counts(world)).values()) + (3 - len(await counts(world))) == 1
 
 
+@pytest.mark.parametrize("query", [{"_id": 70}, {"ref": "a"}], ids=["by _id", "by filter"])
+@pytest.mark.parametrize("sort", [{}, {"sort": {"n": 1}}], ids=["no sort", "sort"])
+async def test_a_find_and_modify_that_inserted_is_retried(
+    world: DirectWorld, retryable: Any, query: dict[str, Any], sort: dict[str, Any]
+) -> None:
+    change = {"update": {"$inc": {"n": 1}}, "upsert": True, "new": True, **sort}
+    command = retryable({"findAndModify": "orders", "query": query, **change})
+    first = await world.run(command, handle)
+    assert first["lastErrorObject"]["updatedExisting"] is False
+    again = await world.run(command, handle)
+    assert again.pop("retriedStmtId") == 0
+    assert again == first
+
+
 async def test_an_insert_retried_after_the_document_was_deleted(
     world: DirectWorld, retryable: Any
 ) -> None:
@@ -201,6 +215,12 @@ LOOKED_BACK: dict[str, dict[str, Any]] = {
         "query": {"_id": 3},
         "update": {"$inc": {"n": 1}},
         "new": True,
+    },
+    "findAndModify that inserts": {
+        "findAndModify": "orders",
+        "query": {"_id": 44},
+        "update": {"$inc": {"n": 1}},
+        "upsert": True,
     },
     "remove": {"findAndModify": "orders", "query": {}, "sort": {"_id": 1}, "remove": True},
 }

@@ -124,6 +124,8 @@ async def executed_find_and_modify(
         return None
     harmless = target.command(query=both(target.query, NOTHING))
     reply = await run.gateway.exchange.run(tier, run.request.identity, harmless)
+    if target.inserted_before(reply.raw):
+        reply = await run.gateway.exchange.run(tier, run.request.identity, target.original)
     if not succeeded(reply.raw) or b"retriedStmtId" in fields_of(reply.raw):
         run.gateway.count(tier, "executed before the switch")
         return reply

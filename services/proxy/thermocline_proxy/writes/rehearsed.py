@@ -31,8 +31,8 @@ async def rehearsed_update(run: Run, coverage: Coverage, target: Target) -> Repl
     the one that it was tried on.
     """
     specs = await unique_specs(run, coverage)
-    nothing = target.command(query=filters.both(target.query, filters.NOTHING))
-    reply = await run.send(coverage, nothing)
+    nothing = filters.both(target.query, filters.NOTHING)
+    reply = await run.attempt(coverage, target, query=nothing)
     if target.settled(reply.raw):
         return reply
     refuse_undecidable(target)
@@ -97,7 +97,7 @@ async def _once(
     since = run.gateway.clock()
     await keep_holders(run, coverage, [trial.after], changed)
     exact = filters.both(narrowed, as_seen(trial.before))
-    reply = await run.send(coverage, target.command(query=exact), since=since)
+    reply = await run.attempt(coverage, target, query=exact, since=since)
     return reply if target.settled(reply.raw) else _NotDone.CHANGED
 
 

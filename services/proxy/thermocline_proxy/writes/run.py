@@ -1,8 +1,8 @@
 """One client command on its way: the lease it is sent under, its time budget, look-ups on its behalf."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from bson.binary import Binary
@@ -18,8 +18,10 @@ from thermocline_common.raw_reads import find_by_ids, find_raw, read_records
 from thermocline_common.removals import Kind as RecordKind, Record
 from thermocline_common.timing import KEEP_SECONDS
 from thermocline_proxy.commands.command import Command, element
+from thermocline_proxy.exchange import LeaseLapsed
 from thermocline_proxy.ports import Gateway, Identity, Reply, Request, Tier
 from thermocline_proxy.routing.snapshot import Snapshot, Tiering
+from thermocline_proxy.writes.targets import Target
 
 KEPT_SECONDS: Final = KEEP_SECONDS
 """What was kept stays for so long: an eviction comes at least 60 s after a new announcement."""
@@ -128,10 +130,27 @@ class Run:
         within: float = KEPT_SECONDS,
     ) -> Reply:
         """Send to F, as the client, under a live lease; ``since``: when what it rests on was made sure."""
-        await self.on_same_footing(coverage)
-        if since is not None and self.gateway.clock() - since > within:
-            raise Moved
-        return await self._exchange(Tier.FAST, command)
+        for _ in range(ATTEMPTS):
+            await self.on_same_footing(coverage)
+            if since is not None and self.gateway.clock() - since > within:
+                raise Moved
+            with contextlib.suppress(LeaseLapsed):  # not sent: there was a wait for a connection
+                return await self._exchange(Tier.FAST, command)
+        raise Moved
+
+    async def attempt(
+        self,
+        coverage: Coverage,
+        target: Target,
+        *,
+        query: bytes | None = None,
+        since: float | None = None,
+    ) -> Reply:
+        """Send the target's command without ``upsert``; one that was executed before gets its reply."""
+        reply = await self.send(coverage, target.command(query=query), since=since)
+        if target.inserted_before(reply.raw):
+            return await self.send(coverage, target.command(upsert=True))
+        return reply
 
     async def send_archive(self, command: Command) -> Reply:
         """Send to A, as the client: the namespace is in ``Passthrough``, under the snapshot at hand."""
@@ -166,7 +185,7 @@ class Run:
 
     # Look-ups, as the proxy's own user
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def bounded(self, *, listing: bool = False) -> AsyncIterator[None]:
         """End a look-up with the client's ``maxTimeMS``; but for listings, after a while in any case."""
         seconds = None if listing else LONGEST_LOOKUP_SECONDS

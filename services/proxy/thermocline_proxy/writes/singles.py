@@ -27,7 +27,7 @@ async def update_one(run: Run, coverage: Coverage, target: Target) -> Reply:
 
 
 async def _update_by_id(run: Run, coverage: Coverage, target: Target, doc_id: DocId) -> Reply:
-    reply = await run.send(coverage, target.command())
+    reply = await run.attempt(coverage, target)
     if target.settled(reply.raw):
         run.gateway.count(Tier.FAST, "write by _id")
         return reply
@@ -36,7 +36,7 @@ async def _update_by_id(run: Run, coverage: Coverage, target: Target, doc_id: Do
     since = run.gateway.clock()
     kept = await run.keep(coverage, [doc_id])
     if doc_id in kept.present:
-        reply = await run.send(coverage, target.command(), since=since)
+        reply = await run.attempt(coverage, target, since=since)
         if target.settled(reply.raw):
             return reply
     if not target.upsert:
@@ -64,10 +64,8 @@ def _without_hint(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _update_by_filter(run: Run, coverage: Coverage, target: Target) -> Reply:
-    first = (
-        target.command(query=filters.both(target.query, filters.NOTHING)) if target.sort else None
-    )
-    reply = await run.send(coverage, first or target.command())
+    first = filters.both(target.query, filters.NOTHING) if target.sort else None
+    reply = await run.attempt(coverage, target, query=first)
     if target.settled(reply.raw):
         run.gateway.count(Tier.FAST, "write by a match in F")
         return reply
@@ -84,7 +82,7 @@ async def _update_by_filter(run: Run, coverage: Coverage, target: Target) -> Rep
             if winner not in kept.present:
                 continue
             narrowed = narrow(target, [winner])
-            reply = await run.send(coverage, target.command(query=narrowed), since=kept_at)
+            reply = await run.attempt(coverage, target, query=narrowed, since=kept_at)
             if target.settled(reply.raw):
                 return reply
         else:

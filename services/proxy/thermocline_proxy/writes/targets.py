@@ -9,9 +9,11 @@ from thermocline_common.ids import ARRAY, DOCUMENT, DocId
 from thermocline_proxy.commands.command import CODEC, Command, raw_element
 from thermocline_proxy.writes.filters import id_equality, is_simple_collation, narrow
 from thermocline_proxy.writes.replies import find_and_modify_settled, parse_outcome
-from thermocline_proxy.writes.statements import EMPTY, Batch, Statement, truth
+from thermocline_proxy.writes.statements import EMPTY, Batch, Statement, fields_of, number, truth
 
 Field = tuple[int, bytes]
+_RECORDED_AN_INSERT = 40608
+"""A retried findAndModify isn't an upsert, but the recorded one inserted."""
 
 
 class Target(Protocol):
@@ -46,6 +48,10 @@ class Target(Protocol):
 
     def settled(self, reply: bytes) -> bool:
         """Whether the reply leaves nothing to look for."""
+
+    def inserted_before(self, reply: bytes) -> bool:
+        """Whether the reply to the command without ``upsert`` says that, as an upsert, it was executed
+        before and inserted: then only the client's own command gets its recorded reply."""
 
     def lookup(self) -> dict[str, Any]:
         """Fields of a ``find`` with the same filter (without the filter itself)."""
@@ -89,6 +95,9 @@ class StatementTarget:
 
     def settled(self, reply: bytes) -> bool:
         return parse_outcome(reply).settled
+
+    def inserted_before(self, reply: bytes) -> bool:
+        return False  # an update statement gets its recorded reply with or without the flag
 
     def lookup(self) -> dict[str, Any]:
         document = RawBSONDocument(self.statement.raw, CODEC)
@@ -158,6 +167,9 @@ class FindAndModifyTarget:
 
     def settled(self, reply: bytes) -> bool:
         return find_and_modify_settled(reply)
+
+    def inserted_before(self, reply: bytes) -> bool:
+        return self.upsert and number(fields_of(reply).get(b"code")) == _RECORDED_AN_INSERT
 
     def lookup(self) -> dict[str, Any]:
         names = ("collation", "hint", "let")
