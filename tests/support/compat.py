@@ -61,7 +61,8 @@ def run_units(mode: str, units: Sequence[str], out: Path, *, streaming: bool = F
             fast, archive, policies, mode="Active" if tiered else "Passthrough", environment=HASTE
         )
         with thermocline.logs_on_failure():
-            stack.enter_context(thermocline)
+            stack.callback(thermocline.stop)
+            thermocline.start(only=("feeder", "proxy", "warmer"))  # nothing here is evicted
             if tiered:
                 thermocline.wait_state("Active")
             command = [
