@@ -180,7 +180,7 @@ def test_a_client_that_does_not_read_is_not_read_from(passthrough: Thermocline) 
         client.t.c.insert_one({"_id": 1, "p": "x" * 1_000_000})
     command = message({"find": "c", "filter": {"_id": 1}, "$db": "t"})
     with Wire(passthrough.port, 30) as wire:
-        sender = threading.Thread(target=lambda: [wire.send(command) for _ in range(200)])
+        sender = threading.Thread(target=lambda: wire.send(command * 200))
         sender.start()
         time.sleep(1.0)
         pid = passthrough.services["proxy"].process.pid
@@ -318,6 +318,7 @@ def test_sessions_transactions_and_streams_of_untiered_collections(
 
 async def test_asynchronous_drivers(passthrough: Thermocline) -> None:
     uri = passthrough.uri()
+    client: AsyncMongoClient[dict[str, Any]]
     async with AsyncMongoClient(uri + "?loadBalanced=true") as client:
         await asyncio.gather(*(client.t.c.insert_one({"_id": n}) for n in range(150)))
         found = await asyncio.gather(*(client.t.c.find(batch_size=20).to_list() for _ in range(10)))
