@@ -14,7 +14,7 @@ import pytest
 from bson.binary import Binary
 from bson.int64 import Int64
 from motor.motor_asyncio import AsyncIOMotorClient
-from pymongo import AsyncMongoClient, WriteConcern
+from pymongo import WriteConcern
 from pymongo.errors import BulkWriteError, OperationFailure, PyMongoError
 
 from support.mongod import ReplicaSet
@@ -318,8 +318,7 @@ def test_sessions_transactions_and_streams_of_untiered_collections(
 
 async def test_asynchronous_drivers(passthrough: Thermocline) -> None:
     uri = passthrough.uri()
-    client: AsyncMongoClient[dict[str, Any]]
-    async with AsyncMongoClient(uri + "?loadBalanced=true") as client:
+    async with passthrough.async_client(loadBalanced=True) as client:
         await asyncio.gather(*(client.t.c.insert_one({"_id": n}) for n in range(150)))
         found = await asyncio.gather(*(client.t.c.find(batch_size=20).to_list() for _ in range(10)))
         assert {len(documents) for documents in found} == {150}
