@@ -1,18 +1,23 @@
 """F's documents and removal records at exactly one cluster time."""
 
+import contextlib
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from bson.binary import Binary
+from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
+from pymongo.errors import PyMongoError
 
 from thermocline_common import names
 from thermocline_common.ids import DocId, in_filter, records_filter
-from thermocline_common.raw_reads import Client, find_raw
+from thermocline_common.raw_reads import Client, run_raw
 from thermocline_common.removals import Record
+from thermocline_common.tiers import RAW
+from thermocline_feeder.plan.replies import batch_of, id_of
 
 CHUNK = 3_000
 """Ids in one find command."""
@@ -59,10 +64,9 @@ async def fetch_state(
                 "readConcern": concern,
                 "collectionUUID": Binary.from_uuid(collection),
             }
-            async for document in find_raw(fast, database, command):
-                raw = bytes(document.raw)
-                size += len(raw)
-                state.documents[DocId.of_document(raw)] = raw
+            async for batch in _batches(fast, database, command):
+                size += sum(map(len, batch))
+                state.documents.update((id_of(raw), raw) for raw in batch)
             if most_bytes is not None and size > most_bytes:
                 raise TooMuch
     absent = [i for i in wanted if i not in state.documents]
@@ -73,21 +77,36 @@ async def fetch_state(
             "batchSize": len(chunk) + 1,
             "readConcern": concern,
         }
-        async for document in find_raw(fast, names.DATABASE, command):
-            record = Record.parse(document)
-            state.records[record.id] = record
+        async for batch in _batches(fast, names.DATABASE, command):
+            for raw in batch:
+                record = Record.parse(RawBSONDocument(raw, RAW))
+                state.records[record.id] = record
     return state
+
+
+async def _batches(
+    client: Client, database: str, command: dict[str, Any]
+) -> AsyncIterator[list[bytes]]:
+    """The documents of a find command, reply by reply. Raises PyMongo's errors."""
+    session = client.start_session(causal_consistency=False)
+    cursor = 0
+    try:
+        reply = await run_raw(client, database, command, session=session)
+        while True:
+            cursor = int(reply["cursor"]["id"])
+            yield batch_of(bytes(reply.raw))
+            if not cursor:
+                return
+            more = {"getMore": Int64(cursor), "collection": command["find"]}
+            reply = await run_raw(client, database, more, session=session)
+    finally:
+        if cursor:
+            kill = {"killCursors": command["find"], "cursors": [Int64(cursor)]}
+            with contextlib.suppress(PyMongoError):
+                await run_raw(client, database, kill, session=session)
+        await session.end_session()
 
 
 def _chunks(ids: list[DocId]) -> Iterable[list[DocId]]:
     for start in range(0, len(ids), CHUNK):
         yield ids[start : start + CHUNK]
-
-
-def sizes(states: Mapping[str, State]) -> tuple[int, int]:
-    """How many documents there are, and their bytes."""
-    count = size = 0
-    for state in states.values():
-        count += len(state.documents)
-        size += sum(map(len, state.documents.values()))
-    return count, size

@@ -37,7 +37,7 @@ def pipeline(
         {
             "$match": {
                 "ns": {"$in": wanted},
-                "operationType": {"$in": sorted(DATA_OPERATIONS)},
+                "operationType": {"$in": sorted(kind.decode() for kind in DATA_OPERATIONS)},
                 "$nor": [{"lsid.id": {"$gte": low, "$lte": high}}],
             }
         },

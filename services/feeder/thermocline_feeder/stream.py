@@ -15,7 +15,8 @@ from pymongo.errors import PyMongoError
 from thermocline_common import names
 from thermocline_common.raw_reads import Client, run_raw
 from thermocline_common.sessions import RANGE
-from thermocline_feeder.plan.dirty import Change, parse_change
+from thermocline_feeder.plan.dirty import Change, Parser
+from thermocline_feeder.plan.replies import batch_of
 
 REPLY_EVENTS = 5_000
 MAYBE_FULL_BYTES = 8 * 1024 * 1024
@@ -85,6 +86,7 @@ class Stream:
         self._await_ms = int(await_data * 1000)
         self._session: AsyncClientSession | None = None
         self._cursor = 0
+        self._parser = Parser()
 
     async def open(self, start: Timestamp, namespaces: Iterable[str]) -> None:
         """Open at ``start``, the events of that time included. Raises PyMongo's errors."""
@@ -120,8 +122,8 @@ class Stream:
             },
             session=self._session,
         )
-        batch = reply["cursor"]["nextBatch"]
-        changes = [parse_change(event) for event in batch]
+        batch = batch_of(bytes(reply.raw))
+        changes = [self._parser.parse(event) for event in batch]
         full = len(batch) >= REPLY_EVENTS or len(reply.raw) > MAYBE_FULL_BYTES
         return Events(changes, not full, time.monotonic())
 

@@ -58,14 +58,6 @@ def exact_form(document: bytes) -> Form:
     return Form.REPLACEMENT
 
 
-def own_id(document: bytes, fallback: DocId) -> bytes:
-    """The raw filter ``{_id: ...}`` as the document itself has it (5 and 5.0 are one id, not one value)."""
-    try:
-        return DocId.of_document(document).document()
-    except KeyError:
-        return fallback.document()
-
-
 def commands(
     verdicts: Iterable[Verdict],
     reinsert: frozenset[tuple[str, DocId]] = frozenset(),

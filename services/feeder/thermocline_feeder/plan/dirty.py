@@ -1,17 +1,20 @@
 """Change events -> batches of dirty ids. An event says *which* document changed, never what to write."""
 
+import struct
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bson.timestamp import Timestamp
 
 from thermocline_common import names
-from thermocline_common.ids import DocId, elements
+from thermocline_common.ids import DOCUMENT, DocId
+from thermocline_feeder.plan.replies import fields, id_of
 
-DATA_OPERATIONS = frozenset({"insert", "update", "replace", "delete"})
-DDL_OPERATIONS = frozenset({"create", "drop", "rename", "dropDatabase"})
+DATA_OPERATIONS = frozenset({b"insert", b"update", b"replace", b"delete"})
+DDL_OPERATIONS = frozenset({b"create", b"drop", b"rename", b"dropDatabase"})
+_TIMESTAMP = struct.Struct("<II")
 
 
 class Change(NamedTuple):
@@ -28,48 +31,69 @@ class Change(NamedTuple):
     ddl: bool = False
 
 
-def parse_change(event: Mapping[str, Any]) -> Change:
-    """From a raw event with ``operationType``, ``ns``, ``documentKey``, ``clusterTime``, ``collectionUUID``.
+class Parser:
+    """Raw change events -> changes. Remembers names, UUIDs and the last time: most events repeat them."""
 
-    An event that names no document of a namespace (a marker, DDL) only moves time on. Raises
-    ``KeyError`` on what isn't a change event.
-    """
-    time = event["clusterTime"]
-    kind = event["operationType"]
-    if kind not in DATA_OPERATIONS:
-        ns = event.get("ns")
-        if kind in DDL_OPERATIONS and ns is not None:
-            return Change(
-                time, f"{ns['db']}.{ns.get('coll', '')}", event.get("collectionUUID"), None, True
-            )
-        return Change(time)
-    ns = event["ns"]
-    database = ns["db"]
-    key = event["documentKey"].raw
-    if database == names.DATABASE:
-        if ns["coll"] != names.REMOVED:
+    def __init__(self) -> None:
+        self._names: dict[bytes, tuple[str, str, str]] = {}
+        self._uuids: dict[bytes, uuid.UUID] = {}
+        self._time_raw = b""
+        self._time = Timestamp(0, 0)
+
+    def parse(self, event: bytes) -> Change:
+        """One event with ``operationType``, ``ns``, ``documentKey``, ``clusterTime``, ``collectionUUID``.
+
+        An event that names no document of a namespace (a marker, DDL) only moves time on. Raises
+        ``KeyError`` on what isn't a change event.
+        """
+        found = fields(event)
+        time = self._timestamp(found[b"clusterTime"][1])
+        kind = found[b"operationType"][1][4:-1]
+        if kind not in DATA_OPERATIONS:
+            if kind in DDL_OPERATIONS and b"ns" in found:
+                namespace = self._name(found[b"ns"][1])[2]
+                return Change(time, namespace, self._uuid(found), None, True)
             return Change(time)
-        return _of_record(time, key)
-    return Change(time, f"{database}.{ns['coll']}", event.get("collectionUUID"), key)
+        database, name, namespace = self._name(found[b"ns"][1])
+        key = found[b"documentKey"][1]
+        if database == names.DATABASE:
+            return _of_record(time, key) if name == names.REMOVED else Change(time)
+        return Change(time, namespace, self._uuid(found), key)
+
+    def _timestamp(self, raw: bytes) -> Timestamp:
+        if raw != self._time_raw:
+            increment, seconds = _TIMESTAMP.unpack(raw)
+            self._time_raw, self._time = raw, Timestamp(seconds, increment)
+        return self._time
+
+    def _uuid(self, found: Mapping[bytes, tuple[int, bytes]]) -> uuid.UUID | None:
+        value = found.get(b"collectionUUID")
+        if value is None:
+            return None
+        raw = value[1]
+        known = self._uuids.get(raw)
+        if known is None:
+            known = self._uuids[raw] = uuid.UUID(bytes=raw[5:21])
+        return known
+
+    def _name(self, raw: bytes) -> tuple[str, str, str]:
+        known = self._names.get(raw)
+        if known is None:
+            parts = fields(raw)
+            database = parts[b"db"][1][4:-1].decode()
+            name = parts[b"coll"][1][4:-1].decode() if b"coll" in parts else ""
+            known = self._names[raw] = (database, name, f"{database}.{name}")
+        return known
 
 
 def _of_record(time: Timestamp, key: bytes) -> Change:
     """The document that a removal record is about."""
-    for name, _, _, start, end in elements(key):
-        if name == b"_id":
-            record = key[start:end]
-            break
-    else:
+    kind, record = fields(key).get(b"_id", (0, b""))
+    parts = fields(record) if kind == DOCUMENT else {}
+    if b"ns" not in parts or b"id" not in parts:
         return Change(time)
-    namespace, doc_id = "", None
-    for name, kind, _, start, end in elements(record):
-        if name == b"ns":
-            namespace = record[start + 4 : end - 1].decode()
-        elif name == b"id":
-            doc_id = DocId.of_value(kind, record[start:end])
-    if not namespace or doc_id is None:
-        return Change(time)
-    return Change(time, namespace, None, doc_id.document())
+    doc_id = DocId.of_value(*parts[b"id"])
+    return Change(time, parts[b"ns"][1][4:-1].decode(), None, doc_id.document())
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +113,7 @@ class Batch:
         for change in self.changes:
             if change.id is not None:
                 raw.setdefault(change.namespace, set()).add(change.id)
-        return {ns: {DocId.of_document(i) for i in ids} for ns, ids in raw.items()}
+        return {ns: {id_of(i) for i in ids} for ns, ids in raw.items()}
 
     def collections(self) -> dict[str, set[uuid.UUID]]:
         """The UUIDs of collections in which the changes happened, by namespace."""
