@@ -84,7 +84,7 @@ class Application:
         except DuplicateKeyError:
             raise
         except (PyMongoError, BulkWriteError) as error:
-            self.counts[f"in doubt after {type(error).__name__} {getattr(error, 'code', '')}"] += 1
+            self.counts[f"in doubt: {_brief(error)}"] += 1
             self.ledger.doubt(identity, after)
         else:
             self.ledger.wrote(identity, after)
@@ -155,7 +155,7 @@ class Application:
         except PyMongoError as error:
             if isinstance(error, BulkWriteError) and error.details["writeErrors"]:
                 raise AssertionError(error.details) from error
-            self.counts[f"in doubt after {type(error).__name__} {getattr(error, 'code', '')}"] += 1
+            self.counts[f"in doubt: {_brief(error)}"] += 1
             for document in documents:
                 self.ledger.doubt(document["_id"], document)
         else:
@@ -167,7 +167,7 @@ class Application:
         try:
             yield
         except PyMongoError as error:
-            self.counts[f"read failed: {type(error).__name__} {getattr(error, 'code', None)}"] += 1
+            self.counts[f"read failed: {_brief(error)}"] += 1
 
     def read(self, orders: Collection[dict[str, Any]]) -> None:
         """A point read."""
@@ -289,6 +289,10 @@ class Chaos:
         return (
             f"seed {self.seed}: kills {dict(self.kills)}; {dict(counts)}; slowest {slowest:.1f} s"
         )
+
+
+def _brief(error: Exception) -> str:
+    return f"{type(error).__name__} {getattr(error, 'code', '')} {str(error)[:90]}"
 
 
 def _ids(documents: Sequence[Document]) -> list[Any]:

@@ -28,7 +28,8 @@ from support.fixtures import ARCHIVE_KEY, CLOCK_AHEAD_SECONDS, FAST_KEY
 from support.haste import HASTE
 from support.mongod import ReplicaSet
 from support.services import Thermocline
-from support.streams import Collection, Step, Stream
+from support.stream_values import Collection
+from support.streams import Step, Stream
 
 DATABASE: Final = "shop"
 COLLECTIONS: Final = (
@@ -166,14 +167,14 @@ class Differential:
             for collection in COLLECTIONS:
                 documents = []
                 for index in range(0, len(stream.ids), 2):
-                    document = stream._document(collection, index)
+                    document = stream.document(collection, index)
                     document["_id"] = stream.ids[index]
                     if collection.unique:
                         document["sku"] = f"{partition}-{index}"
                     documents.append(document)
                 # More than the streams touch, so that warming has something to do.
                 for index in range(len(maker.ids)):
-                    document = maker._document(collection, index)
+                    document = maker.document(collection, index)
                     document["_id"] = maker.ids[index]
                     if collection.unique:
                         document["sku"] = f"{100 + partition}-{index}"

@@ -1,32 +1,15 @@
-"""Seeded streams of commands for the differential test. Pure but for the clock that is passed in.
+"""Seeded streams of commands for the differential test.
 
 A stream works on its own *partition* of each collection (field ``p``, ids, unique keys), so that
 several run side by side and the answer to each command still has one right value. Within a partition
 ids and unique keys are few, so that operations collide.
 """
 
-import datetime as dt
-import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bson.int64 import Int64
-from bson.objectid import ObjectId
-
-Document = dict[str, Any]
-Clock = Callable[[], dt.datetime]
-
-
-@dataclass(frozen=True, slots=True)
-class Collection:
-    """What a stream knows of a collection. ``age``: path of its age field, or None (``keep: All``,
-    untiered); ``unique``: whether ``sku`` has a unique index; ``span``: ages reach back this many seconds."""
-
-    name: str
-    age: str | None
-    unique: bool
-    span: float = 40.0
+from support.stream_values import Clock, Collection, Document, Values
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +26,7 @@ class Step:
     touched: tuple[Any, ...] = field(default=())
 
 
-def identifiers(partition: int, count: int = 36) -> list[Any]:
-    """The ids of a partition: of every type that applications use."""
-    made: list[Any] = []
-    for i in range(count):
-        match i % 6:
-            case 0 | 1 | 2:
-                made.append(partition * 1_000 + i)
-            case 3:
-                made.append(f"{partition}:{i}")
-            case 4:
-                made.append(ObjectId(f"{partition:012x}{i:012x}"))
-            case _:
-                made.append({"a": partition, "b": str(i)})
-    return made
-
-
-class Stream:
+class Stream(Values):
     """An endless stream of steps on some collections, for one partition; ``without``: kinds left out."""
 
     def __init__(
@@ -70,12 +37,8 @@ class Stream:
         clock: Clock,
         without: Sequence[str] = (),
     ) -> None:
-        self.random = random.Random(f"{seed}/{partition}")
-        self.partition = partition
+        super().__init__(seed, partition, clock)
         self.collections = list(collections)
-        self.clock = clock
-        self.ids = identifiers(partition)
-        self.serial = 0
         self.without = without
 
     def __iter__(self) -> Iterator[Step]:
@@ -97,96 +60,6 @@ class Stream:
             (3, self.distinct), (8, self.aggregate), (2, self.wrong),
         ]  # fmt: skip
 
-    # --- values
-
-    def _index(self) -> int:
-        # Half of all operations on a sixth of the ids: they meet.
-        size = len(self.ids)
-        return self.random.randrange(size // 6 if self.random.random() < 0.5 else size)
-
-    def _id(self, index: int) -> Any:
-        value = self.ids[index]
-        if isinstance(value, int):  # equal numbers are one id, whatever their type
-            return self.random.choice([value, value, value, Int64(value), float(value)])
-        return value
-
-    def _date(self, collection: Collection) -> dt.datetime:
-        age = self.random.uniform(-2, collection.span)
-        return self.clock() - dt.timedelta(milliseconds=int(age * 1000))
-
-    def _age(self, collection: Collection) -> Any:
-        odd: list[Any] = [
-            None, "yesterday", 17, [self._date(collection)], [], self.clock() + dt.timedelta(days=400),
-            [self._date(collection), self._date(collection)], dt.datetime(1970, 1, 1, tzinfo=dt.UTC),
-        ]  # fmt: skip
-        return self.random.choice(odd) if self.random.random() < 0.12 else self._date(collection)
-
-    def _sku(self) -> str:
-        return f"{self.partition}-{self.random.randrange(60)}"
-
-    def _document(self, collection: Collection, index: int) -> Document:
-        self.serial += 1
-        document: Document = {
-            "_id": self._id(index), "p": self.partition, "ref": f"{self.partition}-{index}",
-            "serial": self.serial, "qty": self.random.randrange(9), "tag": self.random.choice("abcd"),
-            "lines": [{"n": n, "q": self.random.randrange(3)} for n in range(self.random.randrange(3))],
-        }  # fmt: skip
-        if collection.unique:
-            document["sku"] = self._sku()
-        if collection.age and self.random.random() > 0.03:
-            head, _, tail = collection.age.partition(".")
-            value = self._age(collection)
-            document[head] = {tail: value, "by": "x"} if tail else value
-        return document
-
-    def _filter(self, collection: Collection) -> Document:
-        """A filter that stays inside the partition."""
-        r = self.random
-        conditions: list[Document] = [
-            {"tag": r.choice("abcd")}, {"qty": {"$gt": r.randrange(9)}}, {"lines.n": 1},
-            {"serial": {"$mod": [3, r.randrange(3)]}}, {"missing": None},
-        ]  # fmt: skip
-        if collection.age:
-            age, date = collection.age, self._date(collection)
-            other = date + dt.timedelta(seconds=r.uniform(0, collection.span / 2))
-            other = other.replace(microsecond=other.microsecond // 1000 * 1000)
-            recent = self.clock() - dt.timedelta(seconds=r.randrange(4))
-            conditions += [
-                {age: {"$gte": recent}}, {age: {"$gte": date}}, {age: {"$gt": date, "$lt": other}},
-                {age: {"$lt": date}}, {age: {"$lte": recent}}, {age: None}, {age: {"$exists": False}},
-                {age: {"$ne": date}}, {age: {"$not": {"$lt": date}}}, {age: {"$type": "date"}},
-                {age: {"$in": [date, None]}}, {"$expr": {"$gte": [f"${age}", date]}},
-                {"$or": [{age: {"$gte": recent}}, {age: {"$gte": date}, "tag": "a"}]},
-                {"$or": [{age: {"$gte": recent}}, {"tag": "b"}]}, {"$nor": [{age: {"$gte": date}}]},
-                {"$and": [{age: {"$gte": date}}, {"qty": {"$lt": 5}}]}, {age: "yesterday"},
-                {age: {"$elemMatch": {"$gte": date}}},
-            ]  # fmt: skip
-        return {"p": self.partition, **r.choice(conditions)}
-
-    def _update(self, collection: Collection, index: int) -> Any:
-        r = self.random
-        self.serial += 1
-        choices: list[Any] = [
-            {"$set": {"serial": self.serial}}, {"$inc": {"qty": 1}}, {"$inc": {"qty": 1}, "$set": {"x.y": self.serial}},
-            {"$push": {"lines": {"n": self.serial, "q": 1}}}, {"$pop": {"lines": 1}}, {"$unset": {"tag": 1}},
-            {"$set": {"tag": r.choice("abcd")}}, {"$rename": {"x": "z"}}, {"$max": {"qty": 5}},
-            {"$set": {"qty": r.randrange(9)}}, {"$set": {"ref": f"{self.partition}-{index}"}},
-            {"$inc": {"tag": 1}}, {"$set": {"lines.0.q": 7}},
-            [{"$set": {"double": {"$multiply": ["$qty", 2]}}}],
-        ]  # fmt: skip
-        if collection.age:
-            choices += [{"$set": {collection.age: self._age(collection)}}] * 3
-            choices.append({"$unset": {collection.age: 1}})
-        if collection.unique:
-            choices += [{"$set": {"sku": self._sku()}}] * 2
-        return r.choice(choices)
-
-    def _replacement(self, collection: Collection, index: int) -> Document:
-        document = self._document(collection, index)
-        if self.random.random() < 0.5:
-            del document["_id"]
-        return document
-
     def _retryable(self) -> dict[str, Any]:
         txn = self.random.random() < 0.7
         return {"txn": txn, "repeats": self.random.choice([0, 0, 0, 1, 2]) if txn else 0}
@@ -195,14 +68,14 @@ class Stream:
 
     def insert(self, collection: Collection) -> Step:
         """One document, often with an id that exists."""
-        document = self._document(collection, self._index())
+        document = self.document(collection, self.pick_index())
         command = {"insert": collection.name, "documents": [document]}
         return Step("insert", command, **self._retryable(), touched=(document["_id"],))
 
     def insert_many(self, collection: Collection) -> Step:
         """A batch, ordered or not."""
         documents = [
-            self._document(collection, self._index()) for _ in range(self.random.randrange(2, 8))
+            self.document(collection, self.pick_index()) for _ in range(self.random.randrange(2, 8))
         ]
         command = {
             "insert": collection.name,
@@ -213,26 +86,26 @@ class Stream:
         return Step("insert batch", command, **self._retryable(), touched=touched)
 
     def _one_update(self, collection: Collection, *, upsert: bool = False) -> Document:
-        index = self._index()
-        query: Document = {"_id": self._id(index)}
+        index = self.pick_index()
+        query: Document = {"_id": self.pick_id(index)}
         if self.random.random() < 0.2:
             query["tag"] = self.random.choice("abcd")
         elif collection.age and self.random.random() < 0.1:
-            query[collection.age] = {"$gte": self._date(collection)}
+            query[collection.age] = {"$gte": self.a_date(collection)}
         update = (
-            self._replacement(collection, index)
+            self.a_replacement(collection, index)
             if self.random.random() < 0.2
-            else self._update(collection, index)
+            else self.an_update(collection, index)
         )
         if isinstance(update, dict) and "_id" in update:
             update["_id"] = query["_id"]
         statement: Document = {"q": query, "u": update}
         if upsert:
             if isinstance(update, list) or not any(key.startswith("$") for key in update):
-                statement["u"] = self._replacement(collection, index)
+                statement["u"] = self.a_replacement(collection, index)
                 statement["u"]["_id"] = query["_id"]
             else:
-                fresh = self._document(collection, index)
+                fresh = self.document(collection, index)
                 taken = {path.split(".")[0] for change in update.values() for path in change}
                 taken |= {str(path) for path in update.get("$rename", {}).values()} | set(query)
                 fresh = {key: value for key, value in fresh.items() if key not in taken}
@@ -248,10 +121,10 @@ class Stream:
 
     def update_by_ref(self, collection: Collection) -> Step:
         """By a field that names one document but isn't indexed."""
-        index = self._index()
+        index = self.pick_index()
         statement: Document = {
             "q": {"ref": f"{self.partition}-{index}"},
-            "u": self._update(collection, index),
+            "u": self.an_update(collection, index),
         }
         command = {"update": collection.name, "updates": [statement]}
         return Step("update by ref", command, **self._retryable(), touched=(self.ids[index],))
@@ -264,7 +137,7 @@ class Stream:
         update = self.random.choice(
             [{"$inc": {"qty": 1}}, {"$set": {"mark": self.serial}}, {"$push": {"log": {"n": 1}}}]
         )
-        statement = {"q": self._filter(collection), "u": update, "multi": True}
+        statement = {"q": self.a_filter(collection), "u": update, "multi": True}
         return Step("updateMany", {"update": collection.name, "updates": [statement]})
 
     def upsert(self, collection: Collection) -> Step:
@@ -289,30 +162,30 @@ class Stream:
 
     def delete_by_id(self, collection: Collection) -> Step:
         """One, by ``_id``."""
-        index = self._index()
+        index = self.pick_index()
         command = {
             "delete": collection.name,
-            "deletes": [{"q": {"_id": self._id(index)}, "limit": 1}],
+            "deletes": [{"q": {"_id": self.pick_id(index)}, "limit": 1}],
         }
         return Step("delete by _id", command, **self._retryable(), touched=(self.ids[index],))
 
     def delete_by_ref(self, collection: Collection) -> Step:
         """One, by a field that isn't indexed."""
-        index = self._index()
+        index = self.pick_index()
         query = {"ref": f"{self.partition}-{index}"}
         command = {"delete": collection.name, "deletes": [{"q": query, "limit": 1}]}
         return Step("delete by ref", command, **self._retryable(), touched=(self.ids[index],))
 
     def delete_many(self, collection: Collection) -> Step:
         """All that match, on a filter that spans the floor; few, or nothing would be left."""
-        query = {**self._filter(collection), "qty": self.random.randrange(9)}
+        query = {**self.a_filter(collection), "qty": self.random.randrange(9)}
         return Step(
             "deleteMany", {"delete": collection.name, "deletes": [{"q": query, "limit": 0}]}
         )
 
     def delete_batch(self, collection: Collection) -> Step:
         """Several deletes in one command."""
-        ids = [self._id(self._index()) for _ in range(self.random.randrange(2, 5))]
+        ids = [self.pick_id(self.pick_index()) for _ in range(self.random.randrange(2, 5))]
         deletes = [{"q": {"_id": value}, "limit": 1} for value in ids]
         command = {
             "delete": collection.name,
@@ -321,15 +194,9 @@ class Stream:
         }
         return Step("delete batch", command, **self._retryable(), touched=tuple(ids))
 
-    def _sort(self, collection: Collection) -> Document:
-        sorts: list[Document] = [{"serial": -1}, {"qty": 1, "_id": 1}, {"tag": 1, "serial": 1}]
-        if collection.age:
-            sorts += [{collection.age: 1, "_id": 1}, {collection.age: -1, "_id": -1}] * 2
-        return self.random.choice(sorts)
-
     def find_and_modify(self, collection: Collection) -> Step:
         """Update one: by ``_id``, or the first in some order."""
-        index = self._index()
+        index = self.pick_index()
         command: Document = {"findAndModify": collection.name}
         touched: tuple[Any, ...] = ()
         if self.random.random() < 0.5:
@@ -339,9 +206,9 @@ class Stream:
             if "upsert" in statement:
                 command["upsert"] = True
         else:
-            command.update(query=self._filter(collection), sort=self._sort(collection))
+            command.update(query=self.a_filter(collection), sort=self.a_sort(collection))
             command["update"] = self.random.choice(
-                [{"$inc": {"qty": 1}}, {"$set": {"tag": "z"}}, self._update(collection, index)]
+                [{"$inc": {"qty": 1}}, {"$set": {"tag": "z"}}, self.an_update(collection, index)]
             )
             # A reference must go on naming one document.
             if "ref" in str(command["update"]):
@@ -356,17 +223,17 @@ class Stream:
         command: Document = {"findAndModify": collection.name, "remove": True}
         touched: tuple[Any, ...] = ()
         if self.random.random() < 0.5:
-            command["query"] = {"_id": self._id(self._index())}
+            command["query"] = {"_id": self.pick_id(self.pick_index())}
             touched = (command["query"]["_id"],)
         else:
-            command.update(query=self._filter(collection), sort=self._sort(collection))
+            command.update(query=self.a_filter(collection), sort=self.a_sort(collection))
         return Step("findAndModify remove", command, **self._retryable(), touched=touched)
 
     # --- reads
 
     def find_by_id(self, collection: Collection) -> Step:
         """A point read, sometimes with a condition that another version may meet."""
-        query: Document = {"_id": self._id(self._index())}
+        query: Document = {"_id": self.pick_id(self.pick_index())}
         if self.random.random() < 0.3:
             query["tag"] = self.random.choice("abcd")
         command: Document = {"find": collection.name, "filter": query}
@@ -376,16 +243,16 @@ class Stream:
 
     def find_in(self, collection: Collection) -> Step:
         """Several ids at once."""
-        ids = [self._id(self._index()) for _ in range(self.random.randrange(1, 6))]
+        ids = [self.pick_id(self.pick_index()) for _ in range(self.random.randrange(1, 6))]
         command = {"find": collection.name, "filter": {"_id": {"$in": ids}}, "sort": {"serial": 1}}
         return Step("find $in", command, ordered=True, touched=tuple(ids))
 
     def find_range(self, collection: Collection) -> Step:
         """Any filter; with and without sort, limit, skip, projection, small batches."""
-        command: Document = {"find": collection.name, "filter": self._filter(collection)}
+        command: Document = {"find": collection.name, "filter": self.a_filter(collection)}
         ordered = self.random.random() < 0.6
         if ordered:
-            command["sort"] = self._sort(collection)
+            command["sort"] = self.a_sort(collection)
             if self.random.random() < 0.5:
                 command["limit"] = self.random.randrange(1, 9)
             if self.random.random() < 0.2:
@@ -413,15 +280,15 @@ class Stream:
     def find_by_key(self, collection: Collection) -> Step:
         """By the unique key, where there is one."""
         query = (
-            {"sku": self._sku()}
+            {"sku": self.a_sku()}
             if collection.unique
-            else {"ref": f"{self.partition}-{self._index()}"}
+            else {"ref": f"{self.partition}-{self.pick_index()}"}
         )
         return Step("find by key", {"find": collection.name, "filter": query})
 
     def count(self, collection: Collection) -> Step:
         """The count command, sometimes limited."""
-        command: Document = {"count": collection.name, "query": self._filter(collection)}
+        command: Document = {"count": collection.name, "query": self.a_filter(collection)}
         if self.random.random() < 0.3:
             command["limit"] = self.random.randrange(1, 5)
         return Step("count", command)
@@ -429,12 +296,12 @@ class Stream:
     def distinct(self, collection: Collection) -> Step:
         """Values of a field."""
         key = self.random.choice(["tag", "qty", "lines.n"])
-        command = {"distinct": collection.name, "key": key, "query": self._filter(collection)}
+        command = {"distinct": collection.name, "key": key, "query": self.a_filter(collection)}
         return Step("distinct", command)
 
     def aggregate(self, collection: Collection) -> Step:
         """Groups, top lists, counts, joins."""
-        match: Document = {"$match": self._filter(collection)}
+        match: Document = {"$match": self.a_filter(collection)}
         tail: list[Document]
         match self.random.randrange(6):
             case 0:
@@ -443,7 +310,7 @@ class Stream:
                     {"$sort": {"_id": 1}},
                 ]
             case 1:
-                tail = [{"$sort": self._sort(collection)}, {"$limit": 5}, {"$project": {"qty": 1}}]
+                tail = [{"$sort": self.a_sort(collection)}, {"$limit": 5}, {"$project": {"qty": 1}}]
             case 2:
                 tail = [{"$count": "n"}]
             case 3:
