@@ -117,7 +117,7 @@ class Side:
 
 
 WRITES: Final = frozenset(
-    {"insert", "insert batch", "update by _id", "update by ref", "updateMany", "upsert", "update batch",
+    {"insert", "insert batch", "update by _id", "update by ref", "updateMany", "upsert", "update batch", "upsert by ref", "special update",
      "delete by _id", "delete by ref", "deleteMany", "delete batch", "findAndModify", "findAndModify remove"}
 )  # fmt: skip
 _READS = frozenset({"find", "count", "distinct", "aggregate"})

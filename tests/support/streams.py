@@ -57,7 +57,7 @@ class Stream(Values):
             (2, self.delete_many), (8, self.find_and_modify), (5, self.find_and_remove),
             (5, self.update_batch), (3, self.delete_batch), (10, self.find_by_id), (4, self.find_in),
             (12, self.find_range), (8, self.find_newest), (3, self.find_by_key), (4, self.count),
-            (3, self.distinct), (8, self.aggregate), (2, self.wrong),
+            (3, self.distinct), (8, self.aggregate), (2, self.wrong), (5, self.special_update), (4, self.special_find), (2, self.upsert_by_ref),
         ]  # fmt: skip
 
     def _retryable(self) -> dict[str, Any]:
@@ -145,6 +145,59 @@ class Stream(Values):
         statement = self._one_update(collection, upsert=True)
         command = {"update": collection.name, "updates": [statement]}
         return Step("upsert", command, **self._retryable(), touched=(statement["q"]["_id"],))
+
+    def upsert_by_ref(self, collection: Collection) -> Step:
+        """An upsert whose filter says nothing of the ``_id``; the update does."""
+        index = self.pick_index()
+        document = self.document(collection, index)
+        for name in ("ref", "qty"):
+            del document[name]
+        query = {"ref": f"{self.partition}-{index}"}
+        update = {"$inc": {"qty": 1}, "$setOnInsert": document}
+        statement = {"q": query, "u": update, "upsert": True}
+        command = {"update": collection.name, "updates": [statement]}
+        return Step("upsert by ref", command, **self._retryable(), touched=(self.ids[index],))
+
+    def special_update(self, collection: Collection) -> Step:
+        """Positional operators, array filters, collations, hints, ``let``."""
+        index = self.pick_index()
+        by_id: Document = {"_id": self.pick_id(index)}
+        loose = {"locale": "en", "strength": 2}
+        choices: list[Document] = [
+            {"q": {**by_id, "lines.n": 1}, "u": {"$set": {"lines.$.q": 8}}},
+            {"q": by_id, "u": {"$set": {"lines.$[e].q": 9}}, "arrayFilters": [{"e.n": 1}]},
+            {"q": by_id, "u": {"$inc": {"qty": 1}}, "collation": loose},
+            {"q": {**by_id, "tag": "A"}, "u": {"$inc": {"qty": 1}}, "collation": loose},
+            {"q": {"p": self.partition, "tag": "B"}, "u": {"$inc": {"qty": 1}}, "collation": loose, "multi": True},
+            {"q": by_id, "u": {"$inc": {"qty": 1}}, "hint": {"_id": 1}},
+            {"q": by_id, "u": {"$inc": {"qty": 1}}, "hint": "no such index"},
+            {"q": {**by_id, "$expr": {"$lt": ["$qty", 5]}}, "u": [{"$set": {"qty": {"$add": ["$qty", 1]}}}]},
+            {"q": {"ref": {"$in": [f"{self.partition}-{index}"]}, "p": self.partition}, "u": {"$unset": {"tag": 1}}},
+        ]  # fmt: skip
+        statement = self.random.choice(choices)
+        sent = {} if statement.get("multi") else self._retryable()
+        command = {"update": collection.name, "updates": [statement]}
+        return Step("special update", command, **sent, touched=(self.ids[index],))
+
+    def special_find(self, collection: Collection) -> Step:
+        """Collations, hints, ``min``, ``let``, ``$elemMatch``, computed projections, regular expressions."""
+        mine: Document = {"p": self.partition}
+        index = self.pick_index()
+        choices: list[Document] = [
+            {"filter": {**mine, "tag": "A"}, "collation": {"locale": "en", "strength": 2}},
+            {"filter": {"_id": self.pick_id(index)}, "collation": {"locale": "en", "strength": 2}},
+            {"filter": mine, "hint": {"_id": 1}},
+            {"filter": mine, "hint": "no such index"},
+            {"filter": {**mine, "lines": {"$elemMatch": {"n": 1, "q": {"$gte": 1}}}}},
+            {"filter": {**mine, "$expr": {"$eq": ["$tag", "$$wanted"]}}, "let": {"wanted": "b"}},
+            {"filter": {**mine, "tag": {"$regex": "^[AB]", "$options": "i"}}},
+            {"filter": mine, "projection": {"double": {"$multiply": ["$qty", 2]}, "tag": 1}},
+            {"filter": {**mine, "ref": {"$gte": f"{self.partition}-2"}}, "projection": {"lines": {"$slice": 1}}},
+            {"filter": {"_id": {"$gte": self.partition * 1_000, "$lt": self.partition * 1_000 + 20}}},
+            {"filter": {"_id": {"$in": []}}},
+            {"filter": {"_id": self.pick_id(index), "$or": [{"tag": "a"}, {"qty": {"$gt": 3}}]}},
+        ]  # fmt: skip
+        return Step("special find", {"find": collection.name, **self.random.choice(choices)})
 
     def update_batch(self, collection: Collection) -> Step:
         """Several statements in one command, upserts among them."""
