@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from bson.objectid import ObjectId
 
 from thermocline_common.coverage import Coverage
+from thermocline_common.errors import Code, CommandError
 from thermocline_common.ids import OBJECT_ID, DocId, in_filter, wrap
 from thermocline_common.removals import Kind as RecordKind
 from thermocline_proxy.commands.command import build, element
@@ -13,7 +14,7 @@ from thermocline_proxy.ports import Reply, Tier
 from thermocline_proxy.writes.filters import storable
 from thermocline_proxy.writes.replies import succeeded
 from thermocline_proxy.writes.run import Run
-from thermocline_proxy.writes.statements import Batch, fields_of
+from thermocline_proxy.writes.statements import Batch, fields_of, number
 from thermocline_proxy.writes.unique import holders, unique_specs
 
 _NO_SUCH_COLLECTION = b"\x05collectionUUID\0\x10\0\0\0\x04" + b"\0" * 16
@@ -60,10 +61,16 @@ async def _not_accepted(run: Run, coverage: Coverage) -> Reply | None:
         ],
     )
     reply = await run.send(coverage, question)
-    if not succeeded(reply.raw):
+    if succeeded(reply.raw):
+        run.note_accepted("insert")
+        return None
+    if number(fields_of(reply.raw).get(b"code")) != Code.Unauthorized:
         return reply
-    run.note_accepted("insert")
-    return None
+    # The server's text shows the question, which isn't the client's.
+    raise CommandError(
+        Code.Unauthorized,
+        f'not authorized on {run.database} to execute command {{ insert: "{run.collection}" }}',
+    )
 
 
 async def _make_sure(run: Run, coverage: Coverage, documents: Sequence[bytes]) -> None:

@@ -96,12 +96,10 @@ async def _build_in_fast(run: Run, coverage: Coverage, command: Command) -> Repl
         replaced(raw, {_EXPIRE: None}) if _EXPIRE in fields_of(raw) else raw
         for raw in command.documents("indexes")
     ]
-    changes: dict[str, bytes | None] = {}
-    if "indexes" in command.fields:
-        listed = wrap(*(b"\x03" + str(i).encode() + b"\0" + raw for i, raw in enumerate(specs)))
-        changes["indexes"] = raw_element("indexes", ARRAY, listed)
-        return await run.send(coverage, command.changed(changes))
-    return await run.send(coverage, command.changed({}, {**command.sequences, "indexes": specs}))
+    listed = wrap(*(b"\x03" + str(i).encode() + b"\0" + raw for i, raw in enumerate(specs)))
+    return await run.send(
+        coverage, command.changed({"indexes": raw_element("indexes", ARRAY, listed)})
+    )
 
 
 async def _undo_indexes(run: Run, command: Command, reply: bytes) -> None:
