@@ -46,12 +46,17 @@ class Announcing:
         self._counted = 0
         self._counting = False
 
-    def reset(self) -> None:
-        """Forget the pass in hand, and what was counted and suspected: another policy is in force."""
+    def begin_anew(self) -> None:
+        """Start a new pass at once, and count anew: mode or policy have changed."""
         self._walk = None
         self._next_walk = 0.0
         self._counting = False
+
+    def reset(self) -> None:
+        """Also forget what was suspected: the namespace isn't evicted from any more."""
+        self.begin_anew()
         self.mismatches = Mismatches(self._tools.settings.mismatch_looks)
+        self._report.mismatches = []
 
     def judge_with(
         self, view: ArchiveView, ids: Iterable[DocId], horizon: dt.datetime

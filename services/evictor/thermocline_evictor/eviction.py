@@ -66,10 +66,14 @@ class Eviction:
         self._conflicts = 0
         self._rate = 0.0
         self._raise_due = True
+        self._last: tuple[EvictorMode, Policy] | None = None
 
     async def turn(self, coverage: Coverage | None, orders: Orders, members: Membership) -> Next:
         """Do what is next. ``coverage``: read just now, linearizable."""
         tools, policy = self.tools, orders.policy
+        if (orders.mode, policy) != self._last:
+            self._last = (orders.mode, policy)
+            self.announcing.begin_anew()
         reason = cutoff.off(coverage, policy)
         self._show(coverage, policy)
         if coverage is None or reason is not None or policy.max_age is None:
