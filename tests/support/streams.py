@@ -168,16 +168,14 @@ class Stream(Values):
             {"q": by_id, "u": {"$set": {"lines.$[e].q": 9}}, "arrayFilters": [{"e.n": 1}]},
             {"q": by_id, "u": {"$inc": {"qty": 1}}, "collation": loose},
             {"q": {**by_id, "tag": "A"}, "u": {"$inc": {"qty": 1}}, "collation": loose},
-            {"q": {"p": self.partition, "tag": "B"}, "u": {"$inc": {"qty": 1}}, "collation": loose, "multi": True},
             {"q": by_id, "u": {"$inc": {"qty": 1}}, "hint": {"_id": 1}},
             {"q": by_id, "u": {"$inc": {"qty": 1}}, "hint": "no such index"},
             {"q": {**by_id, "$expr": {"$lt": ["$qty", 5]}}, "u": [{"$set": {"qty": {"$add": ["$qty", 1]}}}]},
             {"q": {"ref": {"$in": [f"{self.partition}-{index}"]}, "p": self.partition}, "u": {"$unset": {"tag": 1}}},
         ]  # fmt: skip
         statement = self.random.choice(choices)
-        sent = {} if statement.get("multi") else self._retryable()
         command = {"update": collection.name, "updates": [statement]}
-        return Step("special update", command, **sent, touched=(self.ids[index],))
+        return Step("special update", command, **self._retryable(), touched=(self.ids[index],))
 
     def special_find(self, collection: Collection) -> Step:
         """Collations, hints, ``min``, ``let``, ``$elemMatch``, computed projections, regular expressions."""
