@@ -151,6 +151,7 @@ def open_client(
         "readPreference": "primary",
         "serverSelectionTimeoutMS": SELECTION_MS,
         "connectTimeoutMS": CONNECT_MS,
+        "localThresholdMS": spec.local_threshold_ms,
         "tz_aware": True,
         "uuidRepresentation": "standard",
         **driver_options(connection, _TAKEN_OVER),

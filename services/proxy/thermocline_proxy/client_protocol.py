@@ -23,8 +23,8 @@ from thermocline_proxy.gateway import Proxy
 from thermocline_proxy.legacy import answer_legacy
 from thermocline_proxy.relay import BODY, PLAIN, Relay
 from thermocline_proxy.sessions import ClientSession
-from thermocline_proxy.times import OK_TAIL_SIZE, has_tail, learn_tail, swap_tail, with_tail
-from thermocline_proxy.upstream import Upstream, next_request_id
+from thermocline_proxy.times import has_tail, learn_tail, swap_tail, with_tail
+from thermocline_proxy.upstream import Pool, Upstream, next_request_id
 from thermocline_proxy.wire import opmsg
 from thermocline_proxy.wire.frames import FrameBuffer
 from thermocline_proxy.wire.header import (
@@ -40,6 +40,7 @@ from thermocline_proxy.wire.scan import scan
 
 log = logging.getLogger(__name__)
 
+_FIRST = BODY + 4
 _monotonic = time.monotonic
 _length = INT32.unpack_from
 
@@ -65,8 +66,6 @@ class ClientProtocol(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._flow: Flow
         self._relay = Relay(proxy, self.session)
-        self._observer = proxy.observer
-        self._archive_clock = proxy.clock(Tier.ARCHIVE)
         self._fast_clock = proxy.clock(Tier.FAST)
 
     # asyncio's callbacks.
@@ -113,14 +112,18 @@ class ClientProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """The next bytes of the client."""
-        quiet = not self._busy and not self._waiting and not self._flow.blocked
+        quiet = not (self._busy or self._waiting or self._flow.blocked)
         if quiet and not self._buffer.held and len(data) > 26 and _length(data)[0] == len(data):
             # The usual case without a detour: one whole command, much like the one before.
             routed = self._relay.repeat(data)
             if routed is not None:
+                upstream, frame = routed
                 self._busy = True
                 self._frame = data
-                self._send(*routed)
+                self._upstream = upstream
+                self._started = _monotonic()
+                upstream.sink = self
+                upstream.transport.write(frame)  # type: ignore[union-attr]
                 return
         try:
             frames = self._buffer.feed(data)
@@ -199,36 +202,39 @@ class ClientProtocol(asyncio.Protocol):
             connection.abort()
             self.abort()
             return
-        tier = pool.tier
-        observer = self._observer
-        observer.latency[tier].add(_monotonic() - self._started)
-        clock = self._fast_clock if tier is Tier.FAST else self._archive_clock
-        unchanged = frame[-OK_TAIL_SIZE:] == clock.ok_tail
-        if unchanged or has_tail(frame):
-            if not unchanged:
-                learn_tail(frame, clock)
-            if frame[25:33] == CURSOR_FIRST:
-                cursor_id = reply_cursor(frame)
-                if cursor_id:
-                    self._proxy.cursors.remember(cursor_id, tier, pool.address)
-            pool.release(connection)
-            if tier is Tier.FAST:
-                if first_batch_is_empty(frame):
-                    self._serve(self._frame)
-                    return
-            else:
-                frame = swap_tail(frame, self._fast_clock.tail)
-            observer.relayed[tier] += 1
-            self._transport.write(frame)
-            self._busy = False
-            if self._waiting or self._proxy.draining:
-                self._done()
+        now = _monotonic()
+        latency = pool.latency
+        latency.add(now - self._started)
+        clock = pool.clock
+        good = frame.endswith(clock.ok_tail)
+        if not good and has_tail(frame):
+            good = True
+            learn_tail(frame, clock)
+        if good and frame.startswith(CURSOR_FIRST, _FIRST) and (cursor_id := reply_cursor(frame)):
+            self._proxy.cursors.remember(cursor_id, pool.tier, pool.address)
+        connection.idle_since = now
+        pool.idle.append(connection)
+        if pool.waiting:
+            pool.wake()
+        if not good:
+            self._on_unusual_reply(pool, frame)
             return
-        pool.release(connection)
-        if tier is Tier.FAST:
+        if clock is not self._fast_clock:
+            frame = swap_tail(frame, self._fast_clock.tail)
+        elif first_batch_is_empty(frame):
+            self._serve(self._frame)
+            return
+        latency.relayed += 1
+        self._transport.write(frame)
+        self._busy = False
+        if self._waiting or self._proxy.draining:
+            self._done()
+
+    def _on_unusual_reply(self, pool: Pool, frame: bytes) -> None:
+        if pool.tier is Tier.FAST:
             self._serve(self._frame)  # the long path knows what to make of F's errors
             return
-        observer.relayed[tier] += 1
+        pool.latency.relayed += 1
         reply = self._proxy.exchange.received(pool, frame)
         self._write_reply(reply.raw, HEADER.unpack_from(self._frame)[1])
         self._done()

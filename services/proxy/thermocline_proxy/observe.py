@@ -22,13 +22,14 @@ BOUNDS = (
 
 
 class Latency:
-    """A histogram of seconds."""
+    """A histogram of the seconds that a tier's answers took; ``relayed``: those of the short path."""
 
-    __slots__ = ("counts", "total")
+    __slots__ = ("counts", "relayed", "total")
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BOUNDS) + 1)
         self.total = 0.0
+        self.relayed = 0
 
     def add(self, seconds: float) -> None:
         """Count one."""
@@ -57,7 +58,6 @@ class Observer(Collector):
     def __init__(self, registry: CollectorRegistry) -> None:
         self.connections = 0
         self.accepted = 0
-        self.relayed = {Tier.FAST: 0, Tier.ARCHIVE: 0}
         self.routes: dict[tuple[str, str], int] = {}
         self.errors: dict[str, int] = {}
         self.latency = {Tier.FAST: Latency(), Tier.ARCHIVE: Latency()}
@@ -78,9 +78,9 @@ class Observer(Collector):
         """Routes, with those of the short path."""
         found = dict(self.routes)
         for reason, tier in (("untiered", Tier.ARCHIVE), ("point-id", Tier.FAST)):
-            if self.relayed[tier]:
+            if relayed := self.latency[tier].relayed:
                 key = (reason, tier.value)
-                found[key] = found.get(key, 0) + self.relayed[tier]
+                found[key] = found.get(key, 0) + relayed
         return found
 
     def status(self) -> dict[str, Any]:

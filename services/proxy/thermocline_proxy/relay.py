@@ -89,8 +89,8 @@ class Relay:
         leases = self._leases
         if (
             plan.token is not leases.token
-            or frame[12:BODY] != PLAIN
-            or frame[_FIRST:window] != plan.head
+            or not frame.startswith(PLAIN, 12)
+            or not frame.startswith(plan.head, _FIRST)
             or size < window + 5 + len(tail)
             or not frame.endswith(tail)
             or _unpack(frame, BODY)[0] != size - BODY

@@ -127,7 +127,11 @@ class ProxyService:
         pools = Pools(
             {
                 tier: Endpoint(
-                    tier, clocks[tier], limit, tls_context(tier, tier_spec, self._arguments)
+                    tier,
+                    clocks[tier],
+                    limit,
+                    tls_context(tier, tier_spec, self._arguments),
+                    latency=observer.latency[tier],
                 )
                 for tier, tier_spec in ((Tier.FAST, spec.fast_tier), (Tier.ARCHIVE, spec.archive))
             }

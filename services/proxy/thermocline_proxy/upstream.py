@@ -15,6 +15,7 @@ import bson
 from thermocline_common import __version__
 from thermocline_common.coverage import Tier
 from thermocline_common.errors import Code, CommandError
+from thermocline_proxy.observe import Latency
 from thermocline_proxy.ports import Identity
 from thermocline_proxy.scram import ScramError, client_final, client_first
 from thermocline_proxy.times import TierClock, take_times
@@ -169,6 +170,7 @@ class Endpoint:
     max_connections: int
     tls: ssl.SSLContext | None = None
     connect_seconds: float = CONNECT_SECONDS
+    latency: Latency = field(default_factory=Latency)
 
 
 class Pool:
@@ -177,13 +179,15 @@ class Pool:
     def __init__(self, endpoint: Endpoint, address: str, identity: Identity | None) -> None:
         self.endpoint = endpoint
         self.tier = endpoint.tier
+        self.clock = endpoint.clock
+        self.latency = endpoint.latency
         self.address = address
         self.identity = identity
         self.idle: list[Upstream] = []
         self.open: set[Upstream] = set()
         self.opening = 0
         self.retired = False
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self.waiting: deque[asyncio.Future[None]] = deque()
 
     def take(self) -> Upstream | None:
         """An idle connection, or None."""
@@ -200,19 +204,20 @@ class Pool:
             return
         connection.idle_since = time.monotonic()
         self.idle.append(connection)
-        if self._waiting:
-            self._wake()
+        if self.waiting:
+            self.wake()
 
     def forget(self, connection: Upstream) -> None:
         """A connection ended."""
         self.open.discard(connection)
         if connection in self.idle:
             self.idle.remove(connection)
-        self._wake()
+        self.wake()
 
-    def _wake(self) -> None:
-        while self._waiting:
-            waiter = self._waiting.popleft()
+    def wake(self) -> None:
+        """Let one of those who wait for a connection look again."""
+        while self.waiting:
+            waiter = self.waiting.popleft()
             if not waiter.done():
                 waiter.set_result(None)
                 return
@@ -230,7 +235,7 @@ class Pool:
             if len(self.open) + self.opening < self.endpoint.max_connections:
                 return await self._connect(deadline)
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(waiter)
+            self.waiting.append(waiter)
             try:
                 async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
                     await waiter
@@ -242,7 +247,7 @@ class Pool:
                 ) from None
             except asyncio.CancelledError:
                 if waiter.done() and not waiter.cancelled():
-                    self._wake()
+                    self.wake()
                 raise
 
     async def _connect(self, deadline: float) -> Upstream:
@@ -269,7 +274,7 @@ class Pool:
         finally:
             self.opening -= 1
             if connection is None:
-                self._wake()
+                self.wake()
         return connection
 
     async def _greet(self, connection: Upstream) -> None:
