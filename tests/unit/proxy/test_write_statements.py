@@ -94,7 +94,7 @@ def test_a_narrowed_statement_never_carries_upsert() -> None:
 
 
 def hows(batch: Batch, coverage: Coverage) -> list[tuple[How, tuple[int, ...]]]:
-    ids = [Statement(d).doc_id if batch.kind is not Kind.INSERT else None for d in batch.documents]
+    ids = [s.doc_id for s in batch.statements] or [None] * len(batch.documents)
     return [(piece.how, piece.indexes) for piece in cut(batch, coverage, ids)]
 
 

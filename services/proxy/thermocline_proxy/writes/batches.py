@@ -14,7 +14,7 @@ from thermocline_proxy.writes.refusal import Refused
 from thermocline_proxy.writes.replies import merge, parse_outcome, succeeded, write_error
 from thermocline_proxy.writes.run import ATTEMPTS, RECORDED_SECONDS, Moved, Run
 from thermocline_proxy.writes.singles import delete_one, removable, update_one
-from thermocline_proxy.writes.statements import Batch, Kind, Statement
+from thermocline_proxy.writes.statements import Batch, Kind
 from thermocline_proxy.writes.targets import StatementTarget
 
 Part = tuple[Sequence[int], bytes]
@@ -49,6 +49,8 @@ async def write_batch(run: Run, batch: Batch) -> Reply:
         done = piece.indexes[-1] + 1
         turns = 0
         parts += added
+        if done == len(documents):
+            break
         failed = any(parse_outcome(raw).failed for _, raw in added)
         if failed and (batch.ordered or not all(succeeded(raw) for _, raw in added)):
             break
@@ -59,7 +61,7 @@ async def write_batch(run: Run, batch: Batch) -> Reply:
 def _ids(batch: Batch, documents: Sequence[bytes]) -> list[DocId | None]:
     if batch.kind is Kind.INSERT:
         return [DocId.of_document(document) for document in documents]
-    return [Statement(document).doc_id for document in documents]
+    return [statement.doc_id for statement in batch.statements]
 
 
 async def _piece(
@@ -166,7 +168,7 @@ async def _deletes_by_id(
         return refused
     since = run.gateway.clock()
     there = await removable(run, coverage, _wanted(indexes, ids))
-    statements = [Statement(batch.documents[i]) for i in indexes]
+    statements = [batch.statements[i] for i in indexes]
     chosen = [
         s.raw if ids[i] in there else s.changed(query=filters.both(s.query, filters.NOTHING))
         for i, s in zip(indexes, statements, strict=True)

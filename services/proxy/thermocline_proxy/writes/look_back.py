@@ -19,7 +19,7 @@ from thermocline_proxy.ports import Reply
 from thermocline_proxy.writes.filters import NOTHING, both
 from thermocline_proxy.writes.replies import parse_outcome, succeeded
 from thermocline_proxy.writes.run import Run
-from thermocline_proxy.writes.statements import Batch, Kind, Statement, fields_of, number
+from thermocline_proxy.writes.statements import Batch, Kind, fields_of, number
 from thermocline_proxy.writes.targets import FindAndModifyTarget
 
 _LOOKUP_MS = 5_000
@@ -100,7 +100,7 @@ def question(batch: Batch, indexes: Sequence[int]) -> Command:
             "ordered": element("ordered", False),
         }
         return command.changed(changes)
-    statements = [Statement(batch.documents[i]) for i in indexes]
+    statements = [batch.statements[i] for i in indexes]
     harmless = [s.changed(query=both(s.query, NOTHING), upsert=False) for s in statements]
     return batch.part(indexes, harmless)
 

@@ -128,11 +128,11 @@ def merge(parts: Sequence[tuple[Sequence[int], bytes]]) -> bytes:
     A part that failed as a whole (``ok: 0``) is the answer. ``electionId`` and ``opTime`` are the
     last part's; of several writeConcernErrors the last is kept.
     """
+    if len(parts) == 1 and list(parts[0][0]) == list(range(len(parts[0][0]))):
+        return parts[0][1]
     for _, raw in parts:
         if not succeeded(raw):
             return raw
-    if len(parts) == 1 and list(parts[0][0]) == list(range(len(parts[0][0]))):
-        return parts[0][1]
     total = 0
     modified: int | None = None
     errors: list[tuple[int, bytes]] = []

@@ -137,6 +137,8 @@ class Batch:
     command: Command
     kind: Kind
     documents: tuple[bytes, ...]
+    statements: tuple[Statement, ...]
+    """The same, of updates and deletes; empty for inserts."""
     ordered: bool
     retryable: bool
     stmt_ids: tuple[int, ...] | None
@@ -173,7 +175,8 @@ def parse_batch(command: Command) -> Batch | None:
         return None
     if not 0 < len(documents) <= MAX_STATEMENTS:
         return None
-    if kind is not Kind.INSERT and not all(Statement(raw).well_formed for raw in documents):
+    statements = () if kind is Kind.INSERT else tuple(map(Statement, documents))
+    if not all(statement.well_formed for statement in statements):
         return None
     ordered = truth(command.fields["ordered"]) if "ordered" in command.fields else True
     retryable = "txnNumber" in command.fields
@@ -181,6 +184,7 @@ def parse_batch(command: Command) -> Batch | None:
         command,
         kind,
         tuple(documents),
+        statements,
         ordered,
         retryable,
         _statement_ids(command, len(documents)) if retryable else None,

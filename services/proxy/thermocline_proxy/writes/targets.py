@@ -9,7 +9,7 @@ from thermocline_common.ids import ARRAY, DOCUMENT, DocId
 from thermocline_proxy.commands.command import CODEC, Command, raw_element
 from thermocline_proxy.writes.filters import id_equality, is_simple_collation, narrow
 from thermocline_proxy.writes.replies import find_and_modify_settled, parse_outcome
-from thermocline_proxy.writes.statements import EMPTY, Batch, Statement, fields_of, number, truth
+from thermocline_proxy.writes.statements import EMPTY, Batch, fields_of, number, truth
 
 Field = tuple[int, bytes]
 _RECORDED_AN_INSERT = 40608
@@ -63,7 +63,7 @@ class StatementTarget:
     def __init__(self, batch: Batch, index: int) -> None:
         self.batch = batch
         self.index = index
-        self.statement = Statement(batch.documents[index])
+        self.statement = batch.statements[index]
 
     @property
     def query(self) -> bytes:
