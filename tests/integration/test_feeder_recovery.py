@@ -66,7 +66,7 @@ async def test_f_went_back(tiers: Tiers, follower: ManifestFollower, how: str) -
             [{"_id": i, "new": 1} for i in range(100, 110)]
         )
         await feeder.replayed()
-        await feeder.until(lambda: (feeder.parts.replay.counter or 0) > 1)
+        await feeder.until(lambda: (c := feeder.parts.replay.counted) is not None and c.counter > 1)
         await feeder.replayed()
     markers = tiers.fast[names.DATABASE][names.MARKERS]
     if how == "epoch":

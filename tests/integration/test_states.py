@@ -375,3 +375,20 @@ async def test_drain_says_when_something_is_refused(
     await asyncio.wait_for(drain.task, 20)
     assert drain.context.exit_code == 3
     assert len(await raw_documents(tiers.fast, NS)) == 1
+
+
+async def test_a_clean_end_in_the_middle_of_a_switch_ends_the_pause(
+    tiers: Tiers, follower: ManifestFollower
+) -> None:
+    reached, hold = asyncio.Event(), asyncio.Event()
+
+    async def pause(here: str) -> None:
+        if here == "create":
+            reached.set()
+            await hold.wait()
+
+    async with Feeder(tiers, follower, pause=pause):
+        await asyncio.wait_for(reached.wait(), 15)
+    coverage = await read_one(tiers, NS)
+    assert coverage is not None
+    assert coverage.state is State.PASSTHROUGH

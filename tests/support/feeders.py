@@ -90,6 +90,8 @@ class Feeder:
         """End it as kill -9 would, as far as the tiers can tell: nothing is given up, nothing finished."""
         assert self.task is not None
         self.service.releases = False
+        if self.service.parts is not None:
+            self.service.parts.moves.tidy = False
         self.context.stop.set()
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)

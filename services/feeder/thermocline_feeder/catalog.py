@@ -56,23 +56,17 @@ async def find_collection(client: Client, namespace: str) -> Collection | None:
     return None
 
 
-async def list_indexes(
-    client: Client, namespace: str, *, builds: bool = False
-) -> list[dict[str, Any]]:
-    """Index specifications; empty where there is no collection. ``builds``: with ``buildUUID`` of unfinished ones."""
+async def builds_index(client: Client, namespace: str) -> bool:
+    """Whether an index of the collection is being built."""
     database, name = namespace.split(".", 1)
-    command: dict[str, Any] = {"listIndexes": name}
-    if builds:
-        command["includeBuildUUIDs"] = True
+    command = {"listIndexes": name, "includeBuildUUIDs": True, "cursor": {"batchSize": 1_000}}
     try:
-        reply = await client.get_database(database, codec_options=PLAIN).command(
-            command, codec_options=PLAIN
-        )
+        reply = await client[database].command(command)
     except OperationFailure as error:
         if error.code == Code.NamespaceNotFound:
-            return []
+            return False
         raise
-    return list(reply["cursor"]["firstBatch"])
+    return any("buildUUID" in index for index in reply["cursor"]["firstBatch"])
 
 
 def index_for_fast_tier(spec: Mapping[str, Any]) -> dict[str, Any]:

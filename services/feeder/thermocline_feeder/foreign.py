@@ -13,9 +13,9 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import PyMongoError
 
 from thermocline_common import names
+from thermocline_common.indexes import list_indexes
 from thermocline_common.raw_reads import Client, run_raw
 from thermocline_common.sessions import RANGE
-from thermocline_feeder import catalog
 from thermocline_feeder.plan.dirty import DATA_OPERATIONS
 
 log = logging.getLogger(__name__)
@@ -92,9 +92,7 @@ class Watch:
 
 async def has_expiry(archive: Client, namespace: str) -> bool:
     """Whether a TTL index of the archive deletes there by itself."""
-    return any(
-        "expireAfterSeconds" in spec for spec in await catalog.list_indexes(archive, namespace)
-    )
+    return any("expireAfterSeconds" in spec for spec in await list_indexes(archive, namespace))
 
 
 async def writes_since(archive: Client, namespace: str, start: Timestamp, end: Timestamp) -> int:

@@ -21,6 +21,7 @@ from thermocline_common.coverage import KEEP_ALL, Coverage, State, Tier
 from thermocline_common.coverage_store import MAJORITY, compare_and_set, read_one
 from thermocline_common.errors import ThermoclineError
 from thermocline_common.health import Problems
+from thermocline_common.indexes import list_indexes
 from thermocline_common.reserved import reserved_sessions
 from thermocline_common.tiers import RAW, Tiers
 from thermocline_feeder import catalog, waits
@@ -64,6 +65,8 @@ class Moves:
     lease: Callable[[], float]
     epoch: Callable[[], uuid.UUID]
     pause: Pause | None = None
+    tidy: bool = True
+    """End a pause even when told to stop; a test's crash doesn't."""
     aside: list[str] = field(default_factory=list)
 
     async def list_in_archive(self, namespace: str) -> None:
@@ -184,7 +187,7 @@ class Moves:
         await self._empty_fast(paused)
         await self._hold("create")
         archive = await catalog.find_collection(self.tiers.archive, namespace)
-        indexes = await catalog.list_indexes(self.tiers.archive, namespace)
+        indexes = await list_indexes(self.tiers.archive, namespace)
         fast_uuid = archive_uuid = None
         if archive is not None:
             archive_uuid = archive.uuid
@@ -222,6 +225,7 @@ class Moves:
             },
             ("floor", "claim", "complete", "publishedAt", "pausingSince"),
         )
+        self.problems.clear(f"dropped {namespace}")
         log.info("namespace is active", extra={"namespace": namespace})
 
     async def _empty_fast(self, paused: Coverage) -> None:
@@ -357,9 +361,8 @@ class Moves:
         if refused:
             raise Blocked(f"the archive refuses {refused} documents of {namespace} (quarantine)")
         for tier, client in (("archive", self.tiers.archive), ("fast tier", self.tiers.fast)):
-            for spec in await catalog.list_indexes(client, namespace, builds=True):
-                if "buildUUID" in spec:
-                    raise Blocked(f"an index of {namespace} is being built on the {tier}")
+            if await catalog.builds_index(client, namespace):
+                raise Blocked(f"an index of {namespace} is being built on the {tier}")
 
     async def _pause_namespace(self, coverage: Coverage, target: State) -> Coverage:
         await self._change(
@@ -385,6 +388,10 @@ class Moves:
                 f"the switch of {paused.namespace} wasn't through after {self.settings.pause_limit:.0f} s: "
                 "a write or a transaction goes on, or a tier is slow"
             ) from None
+        except asyncio.CancelledError:
+            if self.tidy:
+                await asyncio.shield(self._revert_now(paused))
+            raise
         except (PyMongoError, ThermoclineError):
             await self._revert_now(paused)
             raise
@@ -456,7 +463,7 @@ class Moves:
         existing = await catalog.find_collection(self.tiers.archive, namespace)
         if existing is not None:
             return existing.uuid
-        indexes = await catalog.list_indexes(self.tiers.fast, namespace)
+        indexes = await list_indexes(self.tiers.fast, namespace)
         return await catalog.create_like(self.tiers.archive, namespace, found.options, indexes)
 
     async def _publish_pair(self, namespace: str, pair: Pair, *, lost: bool) -> None:
@@ -466,7 +473,7 @@ class Moves:
         if pair.archive is not None:
             uuids["archive"] = Binary.from_uuid(pair.archive)
         unset = ("floor", "claim", "complete", "publishedAt") if lost else ()
-        indexes = await catalog.list_indexes(self.tiers.archive, namespace)
+        indexes = await list_indexes(self.tiers.archive, namespace)
         unique = [
             {"name": u.name, "paths": list(u.paths), "plain": u.plain}
             for u in catalog.unique_indexes(indexes)

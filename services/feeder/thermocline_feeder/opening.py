@@ -155,7 +155,7 @@ class Opening:
         time: Timestamp = reply["opTime"]["ts"]
         return time
 
-    async def count_up(self) -> int | None:
+    async def count_up(self) -> Position | None:
         """Raise F's counter; None: F's marker isn't of our epoch, so F went back."""
         position = self.position
         if position is None:
@@ -172,7 +172,7 @@ class Opening:
         )
         _check(reply)
         found = reply.get("value")
-        return None if found is None else int(found["counter"])
+        return None if found is None else Position(position.epoch, int(found["counter"]))
 
 
 async def look_at_oplog(fast: catalog.Client, time: Timestamp) -> tuple[Timestamp, bool]:

@@ -22,6 +22,7 @@ from thermocline_feeder.fetch import State, TooMuch, fetch_state
 from thermocline_feeder.plan.batches import MAX_BATCH_BYTES, Pace, total_bytes
 from thermocline_feeder.plan.dirty import Backlog, Batch
 from thermocline_feeder.plan.failures import Reading, after_reading
+from thermocline_feeder.plan.origin import Position
 from thermocline_feeder.plan.verdicts import Verdict, judge, unexplained
 from thermocline_feeder.registry import Pair, Registry
 from thermocline_feeder.settings import Settings
@@ -67,10 +68,14 @@ class Replay:
     resolve: Resolve
     open_from: Callable[[], Awaitable[Timestamp]]
     """Where to open the stream; settles first whether F went back, or its oplog is too short."""
+    position: Callable[[], Position | None]
+    """The epoch in force."""
+    paused: Callable[[], bool]
+    """Whether the manifest wants replay to hold still."""
     pause: Pause | None = None
     figures: Figures = field(default_factory=Figures)
     time: Timestamp | None = None
-    counter: int | None = None
+    counted: Position | None = None
     """F's counter, once raised there: the next batch names it."""
     committed_at: float = 0.0
     caught_up: bool = False
@@ -90,6 +95,10 @@ class Replay:
         pause = self.settings.back_off_first
         while True:
             began = self.clock()
+            while self.paused():
+                self.problems.set("paused", "spec.feeder.mode is Paused: nothing is replayed")
+                await asyncio.sleep(0.2)
+            self.problems.clear("paused")
             try:
                 await self._session()
             except (ExceptionGroup, PyMongoError, ThermoclineError, Restart) as error:
@@ -245,8 +254,10 @@ class Replay:
         fields: dict[str, Any] = {"time": batch.time}
         if self._stream is not None and self._stream.cluster_time is not None:
             fields["clusterTime"] = self._stream.cluster_time
-        if self.counter is not None:
-            fields["counter"] = Int64(self.counter)
+        counted, current = self.counted, self.position()
+        # A count of an epoch that was given up since would make F look as if it had gone back.
+        if counted is not None and current is not None and counted.epoch == current.epoch:
+            fields["counter"] = Int64(counted.counter)
         return fields
 
     async def _know_collections(self, batch: Batch) -> None:

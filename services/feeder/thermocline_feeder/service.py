@@ -13,6 +13,7 @@ from bson.timestamp import Timestamp
 from pymongo.errors import OperationFailure, PyMongoError
 
 from thermocline_common import names
+from thermocline_common.admission_checks import refusals
 from thermocline_common.barrier import write_marker
 from thermocline_common.clients import member_opener
 from thermocline_common.clock import Clock, monotonic
@@ -20,6 +21,7 @@ from thermocline_common.coverage import Coverage, State
 from thermocline_common.coverage_store import read_all, read_linearizable
 from thermocline_common.errors import Code, ThermoclineError
 from thermocline_common.runtime import Context
+from thermocline_common.spec.models import WorkMode
 from thermocline_common.tiers import Tiers
 from thermocline_feeder import catalog
 from thermocline_feeder.applier import Applier
@@ -200,8 +202,12 @@ class FeederService:
             listed = {d["_id"] for d in documents}
             registry.reset(coverages.keys() | listed, replayed_pairs(coverages))
 
+        def forget() -> None:
+            registry.clear()
+            applier.reset(())
+
         opening = Opening(
-            tiers, self.me, owner, context.problems, lease, run_resync, registry.clear, reload
+            tiers, self.me, owner, context.problems, lease, run_resync, forget, reload
         )
 
         async def resolve(namespace: str) -> Pair | None:
@@ -217,6 +223,8 @@ class FeederService:
             clock,
             resolve,
             opening,
+            lambda: opening.position,
+            lambda: context.manifest.current.spec.feeder.mode is WorkMode.PAUSED,
             self.pause,
         )
 
@@ -260,12 +268,13 @@ class FeederService:
         )
 
     def _real_admission(self, context: Context) -> Admission:
-        from thermocline_feeder.admission import refusals
-
         async def check(namespace: str) -> list[str]:
             manifest = context.manifest.current
-            opener = member_opener(manifest, context.arguments.credentials, "thermocline-feeder")
-            return await refusals(context.tiers, manifest, namespace, opener)
+            open_member = member_opener(
+                manifest, context.arguments.credentials, "thermocline-feeder"
+            )
+            found = await refusals(context.tiers, manifest, namespace, open_member)
+            return [str(problem) for problem in found]
 
         return check
 
@@ -326,7 +335,7 @@ class FeederService:
                 if counter is None:
                     parts.registry.changed.set()  # open anew, which finds out what happened to F
                 else:
-                    parts.replay.counter = counter
+                    parts.replay.counted = counter
             await asyncio.sleep(self.settings.marker_interval)
 
     async def _collect(self, context: Context, parts: Parts) -> None:
@@ -351,8 +360,10 @@ class FeederService:
                     )
 
     async def _follow_manifest(self, context: Context, parts: Parts) -> None:
-        async for _ in context.manifest.changes():
+        async for manifest in context.manifest.changes():
             parts.states.changed.set()
+            if manifest.spec.feeder.mode is WorkMode.PAUSED:
+                parts.registry.changed.set()  # ends the stream; replay waits before it opens another
 
     async def _watch_archive(self, context: Context, parts: Parts) -> None:
         """Restart the watch on A whenever other namespaces are active."""

@@ -1,0 +1,130 @@
+"""Verdicts and the commands made of them."""
+
+import uuid
+
+import pytest
+from bson import decode, encode
+from bson.timestamp import Timestamp
+
+from thermocline_common.ids import DocId, wrap
+from thermocline_common.removals import Kind, Record
+from thermocline_feeder.plan.batches import Command, Pace, Unwritable, Verb, commands, parts
+from thermocline_feeder.plan.verdicts import Verdict, judge, unexplained
+
+NS = "shop.o"
+ID = DocId.of_document(encode({"_id": 1}))
+DOCUMENT = encode({"_id": 1, "a": 1})
+
+
+def record(kind: Kind) -> Record:
+    return Record(NS, ID, kind, uuid.uuid4())
+
+
+@pytest.mark.parametrize(
+    ("document", "kind", "expected"),
+    [
+        (DOCUMENT, None, DOCUMENT),
+        (DOCUMENT, Kind.DELETED, DOCUMENT),
+        (DOCUMENT, Kind.EVICTED, DOCUMENT),
+        (None, Kind.DELETED, "delete"),
+        (None, Kind.EXPIRED, "nothing"),
+        (None, Kind.EVICTED, "nothing"),
+        (None, Kind.LEAVING, "nothing"),
+        (None, None, "nothing"),
+    ],
+)
+def test_the_authority_rule(document: bytes | None, kind: Kind | None, expected: object) -> None:
+    documents = {} if document is None else {ID: document}
+    records = {} if kind is None else {ID: record(kind)}
+    found = judge(NS, [ID], documents, records)
+    if expected == "nothing":
+        assert found == []
+    else:
+        assert [v.document for v in found] == [None if expected == "delete" else expected]
+    assert unexplained([ID], documents, records) == int(document is None and kind is None)
+
+
+def verdict(document: bytes | None, number: int = 1) -> Verdict:
+    doc_id = DocId.of_document(encode({"_id": number}))
+    return Verdict(NS, doc_id, document)
+
+
+def shape(found: list[Command]) -> list[tuple[Verb, int]]:
+    return [(c.verb, len(c.statements)) for c in found]
+
+
+def test_deletes_come_first() -> None:
+    found = commands([verdict(DOCUMENT), verdict(None, 2)])
+    assert shape(found) == [(Verb.DELETE, 1), (Verb.UPDATE, 1)]
+    assert decode(found[0].statements[0]) == {"q": {"_id": 2}, "limit": 1}
+    assert decode(found[1].statements[0]) == {
+        "q": {"_id": 1},
+        "u": {"_id": 1, "a": 1},
+        "upsert": True,
+    }
+
+
+@pytest.mark.parametrize(
+    "document",
+    [encode({"_id": 1, "$x": 1}), encode({"_id": 1, "t": Timestamp(0, 0)})],
+    ids=["dollar", "zero timestamp"],
+)
+def test_what_a_replacement_would_change_goes_through_a_pipeline(document: bytes) -> None:
+    statement = decode(commands([verdict(document)])[0].statements[0])
+    assert list(statement["u"][0]) == ["$replaceWith"]
+    # Deleted first, it is still written by the pipeline: an insert would change it too.
+    again = commands([verdict(document)], anew=frozenset({NS}))
+    assert shape(again) == [(Verb.DELETE, 1), (Verb.UPDATE, 1)]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        encode({"_id": 1, "in": {"$x": 1, "t": Timestamp(0, 0)}}),
+        encode({"_id": 1, "text": "cost: $5", "zero": 0.0}),
+        wrap(b"\x10_id\0\1\0\0\0", b"\x10a\0\1\0\0\0", b"\x10a\0\2\0\0\0"),
+    ],
+    ids=["nested", "innocent", "repeated"],
+)
+def test_all_else_is_a_replacement(document: bytes) -> None:
+    assert shape(commands([verdict(document)])) == [(Verb.UPDATE, 1)]
+    assert shape(commands([verdict(document)], anew=frozenset({NS}))) == [
+        (Verb.DELETE, 1),
+        (Verb.INSERT, 1),
+    ]
+
+
+def test_what_no_write_keeps_is_said() -> None:
+    document = wrap(b"\x10_id\0\1\0\0\0", b"\x10$a\0\1\0\0\0", b"\x10$a\0\2\0\0\0")
+    with pytest.raises(Unwritable):
+        commands([verdict(document)])
+
+
+def test_commands_stay_within_the_servers_limit() -> None:
+    big = encode({"_id": 1, "x": b"\0" * 5_000_000})
+    found = commands([verdict(big, i) for i in range(5)])
+    assert shape(found) == [(Verb.UPDATE, 2), (Verb.UPDATE, 2), (Verb.UPDATE, 1)]
+    alone = encode({"_id": 1, "x": b"\0" * 15_900_000})
+    assert shape(commands([verdict(alone, 1), verdict(DOCUMENT, 2)])) == [
+        (Verb.UPDATE, 1),
+        (Verb.UPDATE, 1),
+    ]
+
+
+def test_parts_keep_the_order() -> None:
+    verdicts = [verdict(encode({"_id": i, "x": b"\0" * 1000}), i) for i in range(10)]
+    found = parts(verdicts, 3000)
+    assert [v for part in found for v in part] == verdicts
+    assert all(len(part) <= 3 for part in found)
+    assert parts([], 10) == []
+
+
+def test_pace_learns_from_sizes() -> None:
+    pace = Pace(6000)
+    assert pace.limit == 6000
+    for _ in range(20):
+        pace.saw(1000, 1000 * 1_000_000)
+    assert pace.limit < 100
+    for _ in range(60):
+        pace.saw(1000, 1000 * 200)
+    assert pace.limit == 6000
