@@ -17,14 +17,11 @@ pytestmark = [
 
 SAMPLES = {
     "passthrough": [
-        "smoke/*",
-        "umongo/*",
-        "spec/sessions",
-        "spec/run-command",
+        "smoke/*", "umongo/*", "spec/gridfs", "spec/read-write-concern", "spec/collection-management",
         "pymongo/test_raw_bson",
     ],
     "tiered": ["smoke/*", "pymongo/test_raw_bson"],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("mode", SAMPLES)
