@@ -6,6 +6,7 @@ Time is measured on the monotonic clock from before the first read. Everything i
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from thermocline_common.coverage_store import read_linearizable
 from thermocline_common.errors import Code, CommandError
 from thermocline_common.health import Problems
 from thermocline_common.logs import redact
-from thermocline_common.tiers import RAW, Tiers
+from thermocline_common.tiers import RAW, Tiers, raw_database
 from thermocline_proxy.commands.catalog import CLOSED_DATABASES
 from thermocline_proxy.commands.views import sources_of
 from thermocline_proxy.routing.snapshot import Snapshot, Tiering
@@ -49,6 +50,9 @@ class Standing(IntEnum):
 
 class NoLease(Exception):
     """The tiers' coordination data can't be trusted; the text says why."""
+
+
+_UNREADABLE = (PyMongoError, NoLease, KeyError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,62 +230,75 @@ class LeaseKeeper:
     # Renewal.
 
     async def run(self) -> None:
-        """Renew, again and again, until cancelled."""
-        while True:
-            started = self._clock()
-            self._wanted.clear()
-            await self._renew(started)
-            self._tell()
-            pause = self._settings().lease / RENEWALS_PER_LEASE - (self._clock() - started)
-            await asyncio.sleep(SHORTEST_PAUSE)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(0.0, pause - SHORTEST_PAUSE)):
-                    await self._wanted.wait()
+        """Renew, again and again, until cancelled.
+
+        The fast tier is read beside the archive's turns: one that can't be reached must not hold up
+        the lease for untiered namespaces.
+        """
+        fast: asyncio.Task[None] | None = None
+        try:
+            while True:
+                started = self._clock()
+                self._wanted.clear()
+                archive = await self._renew_archive(started)
+                if archive is not None and (fast is None or fast.done()):
+                    fast = asyncio.create_task(self._renew_fast(started, archive))
+                pause = self._settings().lease / RENEWALS_PER_LEASE - (self._clock() - started)
+                await asyncio.sleep(SHORTEST_PAUSE)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(max(0.0, pause - SHORTEST_PAUSE)):
+                        await self._wanted.wait()
+        finally:
+            if fast is not None:
+                fast.cancel()
+                await asyncio.gather(fast, return_exceptions=True)
 
     def _tell(self) -> None:
         self._news.set()
         self._news = asyncio.Event()
 
-    async def _renew(self, started: float) -> None:
+    async def _renew_archive(self, started: float) -> ArchiveView | None:
         settings = self._settings()
         try:
             archive = await self._read_archive(settings)
-        except (PyMongoError, NoLease, KeyError, TypeError, ValueError) as error:
+        except _UNREADABLE as error:
             self._problems.set(
                 "lease", f"no lease: the archive's list can't be read: {_reason(error)}"
             )
-            return
-        old = self.snapshot
+            return None
+        self._problems.clear("lease")
         self._put(
-            Snapshot(
-                expires=old.expires,
+            dataclasses.replace(
+                self.snapshot,
                 untiered_expires=started + settings.lease,
-                tierings=old.tierings,
                 listed=archive.listed,
                 views=archive.views,
-                fast_time=old.fast_time,
                 archive_only=settings.archive_only,
             )
         )
         self._tell()
+        return archive
+
+    async def _renew_fast(self, started: float, archive: ArchiveView) -> None:
+        """``started``: before the archive's part was read. The list may have been read again since;
+        a namespace that only one of the two knows is treated as tiered."""
+        settings = self._settings()
         try:
             tierings = await self._read_fast(archive, settings)
-        except (PyMongoError, NoLease, KeyError, TypeError, ValueError) as error:
-            self._problems.set("lease", f"tiered namespaces can't be served: {_reason(error)}")
+        except _UNREADABLE as error:
+            self._problems.set("coverage", f"tiered namespaces can't be served: {_reason(error)}")
             return
-        self._problems.clear("lease")
+        self._problems.clear("coverage")
         self._renewed_at = started
         self._put(
-            Snapshot(
+            dataclasses.replace(
+                self.snapshot,
                 expires=started + settings.lease,
-                untiered_expires=started + settings.lease,
                 tierings=tierings,
-                listed=archive.listed,
-                views=archive.views,
                 fast_time=self._clocks[Tier.FAST].operation_time,
-                archive_only=settings.archive_only,
             )
         )
+        self._tell()
 
     def _put(self, snapshot: Snapshot) -> None:
         old = self.snapshot
@@ -350,7 +367,7 @@ class LeaseKeeper:
 async def _read_views(
     client: AsyncMongoClient[dict[str, Any]], database: str, max_time_ms: int
 ) -> dict[str, frozenset[str]]:
-    reply: Mapping[str, Any] = await client.get_database(database, codec_options=RAW).command(  # type: ignore[arg-type]
+    reply: Mapping[str, Any] = await raw_database(client, database).command(
         {
             "listCollections": 1,
             "filter": {"type": "view"},

@@ -14,7 +14,7 @@ import pytest
 from bson.binary import Binary
 from bson.int64 import Int64
 from motor.motor_asyncio import AsyncIOMotorClient
-from pymongo import WriteConcern
+from pymongo import MongoClient, WriteConcern
 from pymongo.errors import BulkWriteError, OperationFailure, PyMongoError
 
 from support.mongod import ReplicaSet
@@ -394,6 +394,49 @@ def test_an_archive_that_dies_behind_a_write_and_comes_back(
             return False
 
         wait_until("served again", served, 40, 0.2)
+
+
+def test_without_the_fast_tier_untiered_collections_are_served(
+    mongod_binary: str, archive: ReplicaSet
+) -> None:
+    with ReplicaSet("gone") as gone:
+        thermocline = Thermocline(
+            gone, archive, [{"namespace": "shop.orders", "ageField": "t", "maxAge": "30d"}]
+        )
+        with archive.client() as direct:
+            direct.shop.orders.create_index("t")
+            direct.shop.orders.insert_one({"_id": 1})
+        with thermocline, thermocline.logs_on_failure():
+            thermocline.wait_state("Active")
+            gone.members[0].kill()
+            with thermocline.client(retryReads=False) as client:
+                for number in range(40):
+                    client.shop.plain.insert_one({"_id": number})
+                    assert client.shop.plain.find_one({"_id": number})
+                    time.sleep(0.1)
+                with pytest.raises(OperationFailure) as caught:
+                    client.shop.orders.find_one({"_id": 1}, max_time_ms=3_000)
+                assert caught.value.code in (6, 50, 262), caught.value
+                # A proxy that never saw the fast tier knows from the archive what is tiered.
+                late = thermocline.add_service("proxy", "late")
+                wait_until("listening", lambda: late.ready(), 30)
+                with MongoClient[dict[str, Any]](thermocline.uri(late.listen)) as other:
+                    assert other.shop.plain.count_documents({}) == 40
+                    with pytest.raises(OperationFailure) as caught:
+                        other.shop.orders.find_one({"_id": 1}, max_time_ms=2_000)
+                    assert caught.value.code in (6, 50, 262), caught.value
+                    with pytest.raises(OperationFailure):
+                        other.shop.orders.insert_one({"_id": 2})
+                assert "lease" not in thermocline.services["proxy"].status()["problems"]
+            gone.members[0].start()
+            with thermocline.client() as client:
+
+                def served() -> bool:
+                    with contextlib.suppress(PyMongoError):
+                        return client.shop.orders.find_one({"_id": 1}) == {"_id": 1}
+                    return False
+
+                wait_until("served again", served, 40, 0.2)
 
 
 def test_status_and_metrics(passthrough: Thermocline) -> None:
