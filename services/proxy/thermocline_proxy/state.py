@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from pymongo import AsyncMongoClient, ReadPreference
+from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
 from thermocline_common import names
@@ -22,7 +22,8 @@ from thermocline_common.coverage_store import read_linearizable
 from thermocline_common.errors import Code, CommandError
 from thermocline_common.health import Problems
 from thermocline_common.logs import redact
-from thermocline_common.tiers import RAW, Tiers, raw_database
+from thermocline_common.raw_reads import run_raw
+from thermocline_common.tiers import Tiers
 from thermocline_proxy.commands.catalog import CLOSED_DATABASES
 from thermocline_proxy.commands.views import sources_of
 from thermocline_proxy.routing.snapshot import Snapshot, Tiering
@@ -367,15 +368,15 @@ class LeaseKeeper:
 async def _read_views(
     client: AsyncMongoClient[dict[str, Any]], database: str, max_time_ms: int
 ) -> dict[str, frozenset[str]]:
-    reply: Mapping[str, Any] = await raw_database(client, database).command(
+    reply = await run_raw(
+        client,
+        database,
         {
             "listCollections": 1,
             "filter": {"type": "view"},
             "cursor": {"batchSize": 10_000},
             "maxTimeMS": max_time_ms,
         },
-        read_preference=ReadPreference.PRIMARY,
-        codec_options=RAW,
     )
     return sources_of(database, reply["cursor"]["firstBatch"])
 
