@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pymongo import MongoClient
+from pymongo.errors import OperationFailure
 
 from support.hand_feeder import utc
 from support.mongod import ReplicaSet
@@ -163,3 +164,39 @@ def test_a_tier_that_is_down_is_told_and_work_goes_on_afterwards(
             assert len(contents(there)) == 530
     finally:
         system.stop()
+
+
+def test_with_logins_other_keys_and_the_archives_clock_ahead(
+    secure_fast: ReplicaSet, secure_archive: ReplicaSet
+) -> None:
+    """Under the services' least privileges; without logins foreign cluster times are simply accepted."""
+    load(secure_archive, 500)
+    system = Thermocline(secure_fast, secure_archive, POLICIES, environment=QUICK)
+    try:
+        system.start(SERVICES)
+        with system.logs_on_failure():
+            wait_until("orders warm", lambda: warm(system), 90)
+            wait_until("products warm", lambda: warm(system, "shop.products"), 60)
+            with secure_archive.client() as there:
+                there.admin.command("createUser", "late", pwd="late", roles=["readAnyDatabase"])
+            with secure_fast.client() as here:
+                here.shop.orders.insert_many([{"_id": f"old{i}", "t": utc(9e6)} for i in range(30)])
+                reader = here.shop.orders.find(batch_size=2)
+                next(reader)
+                reader.close()
+            wait_until("evicted", lambda: own(system, "evictor").get("evicted") == 30, 60)
+            wait_until("the new user", lambda: can_log_in(secure_fast, "late"), 30)
+            for service in ("evictor", "warmer"):
+                problems = system.services[service].status()["problems"]
+                assert set(problems) <= {"foreign users"}, problems
+    finally:
+        system.stop()
+
+
+def can_log_in(replica_set: ReplicaSet, user: str) -> bool:
+    with MongoClient[dict[str, Any]](replica_set.user_uri(user, user)) as client:
+        try:
+            client.shop.orders.find_one()
+        except OperationFailure:
+            return False
+    return True
