@@ -19,19 +19,14 @@ from thermocline_common.coverage import Tier
 
 ROLE: Final = "thermocline"
 
-_COORDINATION = (
-    "find", "insert", "update", "remove", "createCollection", "createIndex", "dropIndex", "collMod",
-    "listCollections", "listIndexes", "dropCollection", "collStats", "killAnyCursor",
-)  # fmt: skip
+_COORDINATION = ("find", "insert", "update", "remove", "createCollection", "listCollections")
+_ASIDE = ("find", "insert", "createIndex", "listCollections")
 _TIERED = (
     "find", "insert", "update", "remove", "bypassDocumentValidation", "createCollection",
-    "createIndex", "dropIndex", "collMod", "dropCollection", "listCollections", "listIndexes",
-    "collStats", "dbStats", "indexStats", "killAnyCursor",
+    "createIndex", "listCollections", "listIndexes",
 )  # fmt: skip
-_CLUSTER = (
-    "appendOplogNote", "inprog", "killAnySession", "killop", "listDatabases", "replSetGetConfig",
-    "replSetGetStatus", "serverStatus", "getParameter",
-)  # fmt: skip
+_TIERED_ON_FAST = ("collMod", "dropCollection", "dropIndex", "killAnyCursor")
+_CLUSTER = ("inprog", "replSetGetConfig", "replSetGetStatus", "getParameter")
 _FOLLOW_EVERYTHING: Mapping[str, Any] = {
     "resource": {"db": "", "collection": ""},
     "actions": ["changeStream", "find"],
@@ -44,20 +39,21 @@ def privileges(tier: Tier, databases: Sequence[str]) -> list[dict[str, Any]]:
     def on(database: str, collection: str, actions: Sequence[str]) -> dict[str, Any]:
         return {"resource": {"db": database, "collection": collection}, "actions": list(actions)}
 
-    users = ("find",) if tier is Tier.ARCHIVE else ("find", "insert", "update", "remove")
+    fast = tier is Tier.FAST
+    users = ("find", "insert", "update", "remove") if fast else ("find",)
     granted = [
         {"resource": {"cluster": True}, "actions": list(_CLUSTER)},
         dict(_FOLLOW_EVERYTHING),
         on("thermocline", "", _COORDINATION),
-        on("thermocline_aside", "", (*_COORDINATION, "bypassDocumentValidation")),
         on("config", "transactions", ("find",)),
-        on("config", "system.sessions", ("find",)),
         on("local", "oplog.rs", ("find",)),
-        on("local", "system.replset", ("find",)),
         on("admin", "system.users", users),
         on("admin", "system.roles", users),
     ]
-    return granted + [on(database, "", _TIERED) for database in databases]
+    if fast:
+        granted.append(on("thermocline_aside", "", _ASIDE))
+    tiered = (*_TIERED, *_TIERED_ON_FAST) if fast else _TIERED
+    return granted + [on(database, "", tiered) for database in databases]
 
 
 @dataclass(frozen=True, slots=True)

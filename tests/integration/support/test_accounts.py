@@ -27,34 +27,47 @@ def test_services_can_do_their_work(secure_fast: ReplicaSet, secure_archive: Rep
             client.shop.command(
                 "insert", "orders", documents=[{"_id": 1}], bypassDocumentValidation=True
             )
-            client.shop.command("collMod", "orders", validationLevel="moderate")
             client.shop.command("listCollections")
+            client.shop.orders.list_indexes().to_list()
             client.thermocline.markers.insert_one({"n": 1})
-            client.admin.command("appendOplogNote", data={"note": 1})
             list(client.admin.aggregate([{"$currentOp": {"allUsers": True, "idleCursors": True}}]))
             client.config.transactions.find_one()
             client.local["oplog.rs"].find_one()
             client.admin.command("replSetGetConfig")
             client.admin.command("replSetGetStatus")
-            client.admin.command("serverStatus")
             client.admin.command("getParameter", transactionLifetimeLimitSeconds=1)
-            client.list_database_names()
             list(client.admin["system.users"].find({}))
             with client.watch([{"$match": {}}], show_expanded_events=True) as stream:
                 assert stream.try_next() is None
-            client.admin.command(
-                "renameCollection", "shop.orders", to="thermocline_aside.shop.orders-1"
-            )
-            client.shop.create_collection("orders")
-            client.shop.orders.drop()
+
+
+def test_services_can_shape_the_fast_tier(
+    secure_fast: ReplicaSet, secure_archive: ReplicaSet
+) -> None:
+    accounts.create_service_users(secure_fast, secure_archive, ["shop"])
+    with as_services(secure_fast, Tier.FAST) as client:
+        client.shop.create_collection("orders")
+        client.shop.orders.create_index("at")
+        client.shop.command("collMod", "orders", validationLevel="moderate")
+        client.admin.command(
+            "renameCollection", "shop.orders", to="thermocline_aside.shop.orders-1"
+        )
+        client.shop.create_collection("orders")
+        client.shop.orders.create_index("at")
+        client.shop.orders.drop_index("at_1")
+        client.shop.orders.drop()
+        client.admin["system.users"].delete_one({"user": "nobody"})
 
 
 def test_services_reach_no_more(secure_fast: ReplicaSet, secure_archive: ReplicaSet) -> None:
     accounts.create_service_users(secure_fast, secure_archive, ["shop"])
     with as_services(secure_archive, Tier.ARCHIVE) as client:
+        client.shop.create_collection("orders")
         for refused in (
             lambda: client.other.orders.insert_one({}),
             lambda: client.shop.command("dropDatabase"),
+            lambda: client.shop.orders.drop(),
+            lambda: client.shop.command("collMod", "orders", validationLevel="off"),
             lambda: client.admin.command("shutdown"),
             lambda: client.admin.command("createUser", "x", pwd="x", roles=[]),
             lambda: client.admin["system.users"].delete_one({"user": "nobody"}),
