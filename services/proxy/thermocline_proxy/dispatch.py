@@ -1,28 +1,27 @@
 """Answers every command that the short path left: each kind of the catalog has its own way."""
 
 import contextlib
+import dataclasses
 import datetime as dt
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import bson
-from bson.timestamp import Timestamp
+from bson.raw_bson import RawBSONDocument
 
 from thermocline_common.coverage import State, Tier
 from thermocline_common.errors import Code, CommandError
-from thermocline_common.ids import ARRAY, DOCUMENT, elements
 from thermocline_proxy import reads, writes
+from thermocline_proxy.archive_commands import ArchiveCommands, is_listed
 from thermocline_proxy.commands.catalog import CLOSED_DATABASES, Entry, Kind, lookup
-from thermocline_proxy.commands.command import Command
-from thermocline_proxy.commands.readconcern import read_concern, untiered_concern
-from thermocline_proxy.commands.touched import Touched, inner_command, touched
+from thermocline_proxy.commands.command import Command, element
+from thermocline_proxy.commands.touched import Touched, touched
 from thermocline_proxy.cursor_commands import CursorCommands
 from thermocline_proxy.exchange import (
     SELECTION_SECONDS,
     LeaseLapsed,
     failure_labels,
-    read_preference,
 )
 from thermocline_proxy.gateway import Proxy
 from thermocline_proxy.hello import common_limits, hello_reply
@@ -43,6 +42,7 @@ class Dispatcher:
     def __init__(self, proxy: Proxy) -> None:
         self._proxy = proxy
         self._cursors = CursorCommands(proxy)
+        self._archive = ArchiveCommands(proxy)
         self._ways: Mapping[Kind, Callable[[Request, Entry, ClientSession], Awaitable[bytes]]] = {
             Kind.LOCAL: self._local,
             Kind.LOGIN: self._login,
@@ -50,7 +50,7 @@ class Dispatcher:
             Kind.WRITE: self._data,
             Kind.CURSOR: self._cursor,
             Kind.SESSION: self._sessions,
-            Kind.TRANSACTION: self._archive,
+            Kind.TRANSACTION: self._ended,
             Kind.DDL: self._ddl,
             Kind.ADMIN: self._admin,
             Kind.REFUSED: self._refused,
@@ -189,14 +189,10 @@ class Dispatcher:
         snapshot = await self._decided(touches.all, request.deadline)
         if not snapshot.touches_tiered(touches.all):
             if entry.kind is Kind.WRITE and _was_left(touches.target, snapshot):
-                return await self._handed(writes, request, snapshot)
-            return await self._untiered(request, entry, snapshot)
+                return await self._written(request, snapshot)
+            return await self._archive.statement(request, entry, snapshot)
         if "autocommit" in request.command.fields:
-            raise CommandError(
-                Code.OperationNotSupportedInTransaction,
-                f"{touches.target} is tiered, and transactions on tiered collections are not served "
-                "yet: run the statement outside a transaction, or take the collection's policy out",
-            )
+            await self._refuse_in_transaction(touches, snapshot)
         if snapshot.touches_tiered(touches.written):
             raise CommandError(
                 Code.IllegalOperation,
@@ -205,9 +201,36 @@ class Dispatcher:
             )
         if entry.kind is Kind.WRITE:
             if touches.target in snapshot.views:
-                return await self._untiered(request, entry, snapshot)
-            return await self._handed(writes, request, snapshot)
+                return await self._archive.statement(request, entry, snapshot)
+            return await self._written(request, snapshot)
         return await self._handed(reads, request, snapshot)
+
+    async def _refuse_in_transaction(self, touches: Touched, snapshot: Snapshot) -> None:
+        found = [snapshot.tierings.get(namespace) for namespace in touches.all]
+        if any(tiering and tiering.coverage.state is State.PAUSING for tiering in found):
+            # The driver repeats the transaction; by then it may be clear where it belongs.
+            with contextlib.suppress(CommandError):
+                await self._proxy.leases.wait_for_change(snapshot, time.monotonic() + 1.0)
+            raise CommandError(
+                Code.WriteConflict,
+                f"{touches.target} is being switched between the tiers: repeat the transaction",
+                labels=("TransientTransactionError",),
+            )
+        raise CommandError(
+            Code.OperationNotSupportedInTransaction,
+            f"{touches.target} is tiered, and transactions on tiered collections are not served "
+            "yet: run the statement outside a transaction, or take the collection's policy out",
+        )
+
+    async def _written(self, request: Request, snapshot: Snapshot) -> bytes:
+        """A tiered write. One without acknowledgement is acknowledged here: what to do next
+        depends on how many documents F found."""
+        concern = request.command.get("writeConcern")
+        if not isinstance(concern, RawBSONDocument) or concern.get("w") != 0:
+            return await self._handed(writes, request, snapshot)
+        command = request.command.changed({"writeConcern": element("writeConcern", {"w": 1})})
+        await self._handed(writes, dataclasses.replace(request, command=command), snapshot)
+        return bson.encode({"n": 0, "ok": 1.0})
 
     async def _handed(self, package: Any, request: Request, snapshot: Snapshot) -> bytes:
         gateway = leased(self._proxy.gateway, snapshot, request.deadline)
@@ -224,75 +247,15 @@ class Dispatcher:
         """A live snapshot under which these namespaces can be told tiered or untiered."""
         leases = self._proxy.leases
         snapshot = await leases.untiered(deadline)
-        if any(
-            source in snapshot.listed or source in snapshot.tierings
-            for namespace in namespaces
-            for source in snapshot.sources(namespace)
-        ):
+        if any(is_listed(namespace, snapshot) for namespace in namespaces):
             snapshot = await leases.current(deadline)
         return snapshot
 
-    async def _untiered(self, request: Request, entry: Entry, snapshot: Snapshot) -> bytes:
-        command = request.command
-        _refuse_times(command)
-        preference = read_preference(command) if entry.any_member else None
-        in_transaction = "autocommit" in command.fields
-        default = self._proxy.settings().default_preference
-        if entry.any_member and preference is None and default is not None and not in_transaction:
-            preference = default
-            command = command.changed({"$readPreference": b"\x03$readPreference\0" + default})
-        if in_transaction or entry.kind is Kind.WRITE:
-            preference = None
-        after: Timestamp | None = None
-        if read_concern(command).after is not None:
-            after = await self._archive_time(request, preference is None)
-            command = untiered_concern(command, after)
-        self._proxy.observer.count("untiered", Tier.ARCHIVE.value)
-        proxy_leases = self._proxy.leases
-        reply = await self._proxy.exchange.run(
-            Tier.ARCHIVE,
-            request.identity,
-            command,
-            preference=preference,
-            after=after,
-            deadline=request.deadline,
-            may_send=lambda: proxy_leases.untiered_alive(snapshot),
-        )
-        return reply.raw
-
-    async def _archive_time(self, request: Request, primary: bool) -> Timestamp | None:
-        """What "after T" means for an untiered namespace: the archive's primary's current time.
-
-        A read of the primary needs no more than what the proxy has seen of it.
-        """
-        if not primary or not self._proxy.clock(Tier.ARCHIVE).operation:
-            await self._proxy.exchange.refresh(Tier.ARCHIVE, request.identity, request.deadline)
-        return self._proxy.clock(Tier.ARCHIVE).operation_time
-
-    async def _archive(self, request: Request, entry: Entry, session: ClientSession) -> bytes:
-        reply = await self._proxy.exchange.run(
-            Tier.ARCHIVE, request.identity, request.command, deadline=request.deadline
-        )
-        return reply.raw
+    async def _ended(self, request: Request, entry: Entry, session: ClientSession) -> bytes:
+        return await self._archive.plain(request)
 
     async def _admin(self, request: Request, entry: Entry, session: ClientSession) -> bytes:
-        _refuse_times(request.command)
-        command = request.command
-        preference = read_preference(command) if entry.any_member else None
-        if read_concern(command).after is not None:
-            command = untiered_concern(
-                command, await self._archive_time(request, preference is None)
-            )
-        reply = await self._proxy.exchange.run(
-            Tier.ARCHIVE,
-            request.identity,
-            command,
-            preference=preference,
-            deadline=request.deadline,
-        )
-        if entry.name == "listDatabases":
-            return _without_closed(reply.raw)
-        return reply.raw
+        return await self._archive.admin(request, entry)
 
     async def _cursor(self, request: Request, entry: Entry, session: ClientSession) -> bytes:
         if entry.name == "getMore":
@@ -310,7 +273,7 @@ class Dispatcher:
             except CommandError:
                 # The fast tier ends idle sessions by itself; the archive's answer counts.
                 proxy.observer.error("SessionsOnFastTier")
-        return await self._archive(request, entry, session)
+        return await self._archive.plain(request)
 
     async def _ddl(self, request: Request, entry: Entry, session: ClientSession) -> bytes:
         command = request.command
@@ -319,11 +282,11 @@ class Dispatcher:
         snapshot = await self._decided(touches.all, request.deadline)
         affected = {ns for ns in touches.all if _is_tiered(ns, snapshot)}
         if entry.name == "dropDatabase":
-            snapshot = await self._proxy.leases.untiered(request.deadline)
             prefix = f"{command.database}."
-            affected = {
-                ns for ns in (*snapshot.listed, *snapshot.tierings) if ns.startswith(prefix)
-            }
+            known = {ns for ns in (*snapshot.listed, *snapshot.tierings) if ns.startswith(prefix)}
+            if known:
+                snapshot = await self._proxy.leases.current(request.deadline)
+            affected = {ns for ns in known if _is_tiered(ns, snapshot)}
         if affected:
             if (
                 entry.name in _CREATED
@@ -337,7 +300,7 @@ class Dispatcher:
                 "take its policy out of the resource, run the command, and put the policy back",
             )
         changes_view = "viewOn" in command.fields and entry.name in ("create", "collMod")
-        raw = await self._untiered(request, entry, snapshot)
+        raw = await self._archive.statement(request, entry, snapshot)
         if changes_view and self._proxy.leases.anything_tiered:
             # Until then another proxy may take the new view for an untiered collection.
             await self._proxy.leases.outlive_others()
@@ -372,54 +335,6 @@ def _refuse_closed(touches: Touched) -> None:
             raise CommandError(
                 Code.Unauthorized, f"not authorized on {namespace}: it belongs to Thermocline"
             )
-
-
-def _refuse_times(command: Command) -> None:
-    """Times of the archive never reach a client, so none can come from one."""
-    target = inner_command(command) if command.name == "explain" else command
-    if target is None:
-        return
-    concern = read_concern(target)
-    if concern.level == "snapshot" and "autocommit" not in command.fields:
-        raise CommandError(
-            Code.InvalidOptions,
-            "snapshot reads outside transactions are not served from the archive: use a transaction",
-        )
-    if target.name != "aggregate":
-        return
-    kind, raw = target.fields.get("pipeline", (0, b""))
-    if kind != ARRAY:
-        return
-    for _, stage_kind, _, start, end in elements(raw):
-        if stage_kind != DOCUMENT:
-            return
-        for name, inner_kind, _, begin, finish in elements(raw[start:end]):
-            if name == b"$changeStream" and inner_kind == DOCUMENT:
-                options = raw[start:end][begin:finish]
-                if any(field == b"startAtOperationTime" for field, *_ in elements(options)):
-                    raise CommandError(
-                        Code.InvalidOptions,
-                        "change streams of the archive can't start at an operation time of the fast "
-                        "tier: use resumeAfter or startAfter with a token of the same stream",
-                    )
-        return
-
-
-def _without_closed(raw: bytes) -> bytes:
-    """A listDatabases reply without Thermocline's own databases."""
-    reply = bson.decode(raw)
-    databases = reply.get("databases")
-    if databases is None:
-        return raw
-    kept = [database for database in databases if database["name"] not in CLOSED_DATABASES]
-    if len(kept) == len(databases):
-        return raw
-    reply["databases"] = kept
-    if "totalSize" in reply:
-        size = sum(database.get("sizeOnDisk", 0) for database in kept)
-        reply["totalSize"] = bson.Int64(size)
-        reply["totalSizeMb"] = bson.Int64(size // (1024 * 1024))
-    return bson.encode(reply)
 
 
 def _retryable(error: CommandError, message: Message) -> CommandError:

@@ -165,7 +165,7 @@ class Relay:
                 address = members.choose(frame[preference[2] : preference[3]])
             elif proxy.settings().default_preference is not None:
                 return None
-        if address is None:
+        if address is None or (address != primary and not proxy.clock(Tier.FAST).operation):
             return None
         clock = proxy.clock(tier)
         sent = frame
