@@ -7,13 +7,13 @@ AUTO: Final = "Auto"
 
 RECENT_WEIGHT: Final = 0.2
 """Share of the newest measurement in the recent latency."""
-FORGET: Final = 1.0005
+FORGET: Final = 1.005
 """The usual latency drifts up by this factor a measurement, so that a lucky one is forgotten."""
 TOLERATED: Final = 2.0
 """Up to this multiple of the usual latency, nobody is disturbed."""
-FLOOR_SECONDS: Final = 0.002
+FLOOR_SECONDS: Final = 0.005
 """Latencies below this are all the same: noise of the event loop, not load."""
-LONGEST_REST: Final = 8.0
+LONGEST_REST: Final = 4.0
 """Rest at most this multiple of the time that the work took: slow, but never at a standstill."""
 
 
