@@ -22,7 +22,7 @@ from support.fixtures import ARCHIVE_KEY, CLOCK_AHEAD_SECONDS, FAST_KEY
 from support.haste import HASTE
 from support.ledger import Document, Ledger
 from support.mongod import ReplicaSet
-from support.services import SERVICES, Thermocline
+from support.services import SERVICES, ServiceProcess, Thermocline
 
 DATABASE: Final = "shop"
 NAME: Final = "orders"
@@ -41,7 +41,7 @@ class Application:
         self.ledger = Ledger()
         self.counts: Counter[str] = Counter()
         self.serial = 0
-        self.slowest = 0.0
+        self.slowest = (0.0, "")
 
     def document(self, identity: int) -> dict[str, Any]:
         """A new document with an age of up to 40 seconds, or an odd one."""
@@ -68,7 +68,7 @@ class Application:
                 action = self.random.choices([*choices, *reads], [5, 6, 4, 3, 3, 2, 6, 3, 1])[0]
                 started = time.monotonic()
                 action(orders)
-                self.slowest = max(self.slowest, time.monotonic() - started)
+                self.slowest = max(self.slowest, (time.monotonic() - started, action.__name__))
                 self.counts[action.__name__] += 1
 
     def _pick(self) -> int:
@@ -195,13 +195,14 @@ class Application:
 
 
 class Chaos:
-    """Applications on a Thermocline whose services are killed one after the other."""
+    """Applications on a Thermocline whose services are killed or frozen, one after the other."""
 
     def __init__(self, thermocline: Thermocline, seed: int, applications: int = 4) -> None:
         self.thermocline = thermocline
         self.seed = seed
         self.applications = [Application(thermocline, seed, p) for p in range(applications)]
         self.kills: Counter[str] = Counter()
+        self.freezes: Counter[str] = Counter()
         self._over = threading.Event()
         self._failures: list[BaseException] = []
 
@@ -247,11 +248,21 @@ class Chaos:
             order = order or dice.sample(
                 [*SERVICES, *(f"{name}-2" for name in twice)], k=len(SERVICES) + len(twice)
             )
-            service = self.thermocline.services[order.pop()]
+            self._disturb(self.thermocline.services[order.pop()], dice)
+
+    def _disturb(self, service: ServiceProcess, dice: random.Random) -> None:
+        if dice.random() < 0.7:
             service.kill()
             self.kills[service.label] += 1
             self._over.wait(dice.uniform(0.1, 2.0))
             service.start()
+            return
+        # Frozen: a feeder for longer than its successor waits, the others within what the protocol
+        # assumes (45 s of 60 s, shortened alike).
+        service.process.pause()
+        self.freezes[service.label] += 1
+        self._over.wait(dice.uniform(2.5, 4.0))
+        service.process.resume()
 
     def verify(self) -> int:
         """At rest: every ledger against the proxy and the archive, F within A. Returns the documents."""
@@ -286,9 +297,7 @@ class Chaos:
         for application in self.applications:
             counts += application.counts
         slowest = max(application.slowest for application in self.applications)
-        return (
-            f"seed {self.seed}: kills {dict(self.kills)}; {dict(counts)}; slowest {slowest:.1f} s"
-        )
+        return f"seed {self.seed}: kills {dict(self.kills)}, freezes {dict(self.freezes)}; {dict(counts)}; slowest {slowest[1]} {slowest[0]:.1f} s"
 
 
 def _brief(error: Exception) -> str:
