@@ -1,6 +1,7 @@
 """Writes against an evictor, a feeder, a switch and other writers, with pause points (cases M)."""
 
 import asyncio
+import datetime as dt
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -217,6 +218,33 @@ async def test_m2_update_many_writes_each_document_once_while_others_are_evicted
     assert evictor.evicted > 0
 
 
+async def test_m2_a_document_evicted_between_the_two_questions_to_f(
+    world: DirectWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evictor = MiniEvictor(world)
+    await world.place({"_id": 1, "n": 0}, "fast", "archive")
+    await evictor.announce(1)
+    found = asyncio.Event()
+    ids, records = run_module.Run.fast_ids, run_module.Run.records
+
+    async def first(run: run_module.Run, wanted: Any) -> Any:
+        answer = await ids(run, wanted)
+        found.set()
+        return answer
+
+    async def second(run: run_module.Run, wanted: Any) -> Any:
+        await found.wait()
+        await evictor.evict(1)
+        return await records(run, wanted)
+
+    monkeypatch.setattr(run_module.Run, "fast_ids", first)
+    monkeypatch.setattr(run_module.Run, "records", second)
+    statement = {"q": {}, "u": {"$inc": {"n": 1}}, "multi": True}
+    reply = await world.run({"update": "orders", "updates": [statement]}, handle)
+    assert evictor.evicted == 1
+    assert reply["n"] == 1
+
+
 async def test_a_delete_that_takes_too_long_after_its_record_starts_over(
     world: DirectWorld,
 ) -> None:
@@ -430,3 +458,62 @@ async def test_transactions_are_refused(world: DirectWorld) -> None:
     )
     assert reply["code"] == 263
     assert world.exchange.sent == []
+
+
+FLOOR = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+COVERED = {"t": {"$gte": FLOOR}}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        {"update": "orders", "updates": [{"q": COVERED, "u": {"$set": {"x": 1}}, "multi": True}]},
+        {"update": "orders", "updates": [{"q": COVERED, "u": {"$set": {"x": 1}}}]},
+        {"delete": "orders", "deletes": [{"q": COVERED, "limit": 1}]},
+        {"delete": "orders", "deletes": [{"q": COVERED, "limit": 0}]},
+    ],
+    ids=["updateMany", "updateOne", "deleteOne", "deleteMany"],
+)
+async def test_a_floor_that_was_raised_when_the_lease_was_renewed_covers_nothing(
+    world: DirectWorld, command: dict[str, Any]
+) -> None:
+    """The first lease ends with the first send; by the second, the document is in the archive alone."""
+    world.set_coverage(floor=FLOOR)
+    await world.place({"_id": 1, "t": FLOOR}, "archive", "evicted")
+
+    async def raised(tier: Tier, sent: dict[str, Any]) -> None:
+        if not world.exchange.sent:
+            world.set_coverage(floor=None, raised=1)
+            world.leases.running = False
+
+    world.exchange.before = raised
+    assert (await world.run(command, handle))["n"] == 1
+
+
+async def test_an_upsert_asks_the_archive_when_the_floor_was_raised(world: DirectWorld) -> None:
+    world.set_coverage(floor=FLOOR)
+    await world.place({"_id": 1, "t": FLOOR}, "archive", "evicted")
+
+    async def raised(tier: Tier, sent: dict[str, Any]) -> None:
+        if not world.exchange.sent:
+            world.set_coverage(floor=None, raised=1)
+            world.leases.running = False
+
+    world.exchange.before = raised
+    statement = {"q": COVERED, "u": {"$set": {"x": 1}}, "upsert": True}
+    reply = await world.run({"update": "orders", "updates": [statement]}, handle)
+    assert "upserted" not in reply
+    assert [d["_id"] for d in await world.truth()] == [1]
+
+
+async def test_a_keep_all_that_is_no_longer_complete_is_asked_for_in_the_archive(
+    world: DirectWorld,
+) -> None:
+    world.set_coverage(keep_all=True, age_field=None, complete=True)
+    await world.place({"_id": 1}, "archive")
+    world.set_coverage(complete=False)
+    reply = await world.run({"insert": "orders", "documents": [{"_id": 1}]}, handle)
+    assert reply["writeErrors"][0]["code"] == 11000
+    world.set_coverage(complete=True)
+    reply = await world.run({"insert": "orders", "documents": [{"_id": 2}]}, handle)
+    assert ("fast", "insert: F holds everything") in world.counted

@@ -24,8 +24,8 @@ async def choose(run: Run, coverage: Coverage, target: Target, *, fast_first: bo
     fields: dict[str, Any] = target.lookup()
     if target.sort is not None:
         fields["sort"] = RawBSONDocument(target.sort)
+    coverage = await run.on_same_footing(coverage)
     if covers_filter(coverage, target.query):
-        await run.on_same_footing(coverage)
         found, in_time = await run.fast_matches(target.query, fields, limit=1)
         if in_time or (found and target.sort is None):
             run.gateway.count(Tier.FAST, "chosen in F: covered")

@@ -55,8 +55,8 @@ async def list_matches(run: Run, coverage: Coverage, target: StatementTarget) ->
     if given is not None:
         return [i for i in given if filters.storable(i)]
     fields = target.lookup()
+    coverage = await run.on_same_footing(coverage)
     if covers_filter(coverage, target.query):
-        await run.on_same_footing(coverage)
         found, in_time = await run.fast_matches(target.query, fields)
         if in_time:
             run.gateway.count(Tier.FAST, "listed in F: covered")

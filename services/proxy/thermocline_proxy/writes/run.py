@@ -33,6 +33,7 @@ LONGEST_LOOKUP_SECONDS: Final = 30.0
 IN_CHUNK: Final = 1_000
 ATTEMPTS: Final = 10
 
+_ON_ITS_WAY: Final = (RecordKind.LEAVING, RecordKind.EVICTED)
 ID_ONLY: Final = {"_id": 1}
 
 
@@ -105,19 +106,26 @@ class Run:
         return self.snapshot.tierings.get(self.namespace)
 
     @property
+    def held(self) -> Coverage | None:
+        """The namespace's coverage in the snapshot at hand."""
+        found = self.tiering
+        return None if found is None else found.coverage
+
+    @property
     def lease_runs(self) -> bool:
         """Whether the lease of the snapshot at hand still runs."""
         return self.gateway.leases.alive(self.snapshot)
 
-    async def on_same_footing(self, coverage: Coverage) -> None:
-        """Have a live lease under which ``coverage`` is still the activation at hand, or raise ``Moved``."""
-        if self.lease_runs:
-            found = self.tiering
-            now = found.coverage if found is not None else None
-        else:
-            now = await self.coverage()
+    async def on_same_footing(self, coverage: Coverage) -> Coverage:
+        """The coverage under a live lease, if it is still the activation that ``coverage`` describes.
+
+        Floor and archive time may have changed since: what rests on those must use the result.
+        Raises ``Moved``.
+        """
+        now = self.held if self.lease_runs else await self.coverage()
         if now is not coverage and (now is None or _footing(now) != _footing(coverage)):
             raise Moved
+        return now
 
     # Sending the client's commands
 
@@ -207,7 +215,7 @@ class Run:
         wanted = list(ids)
         if not wanted:
             return copy_in.Kept()
-        await self.on_same_footing(coverage)
+        coverage = await self.on_same_footing(coverage)
         try:
             async with self.bounded():
                 kept = await copy_in.keep(self.gateway.tiers, coverage, wanted)
@@ -239,10 +247,11 @@ class Run:
         for start in range(0, len(wanted), IN_CHUNK):
             chunk = wanted[start : start + IN_CHUNK]
             found, records = await asyncio.gather(self.fast_ids(chunk), self.records(chunk))
+            # Evicted: F may have been asked for the document before, and for the record after that.
             weak = [
                 i
                 for i in chunk
-                if i not in found or (i in records and records[i].kind is RecordKind.LEAVING)
+                if i not in found or (i in records and records[i].kind in _ON_ITS_WAY)
             ]
             kept = await self.keep(coverage, weak)
             present |= (found - frozenset(weak)) | kept.present
@@ -279,6 +288,7 @@ class Run:
         after: Timestamp | None = None,
     ) -> list[DocId]:
         """Ids in A's primary that match, at majority; ``after``: the barrier's time, if one was passed."""
+        coverage = await self.on_same_footing(coverage)
         if coverage.archive_uuid is None:
             return []
         command = self._find(query, fields, limit)
@@ -348,5 +358,5 @@ def _footing(coverage: Coverage) -> tuple[object, ...]:
         coverage.fast_uuid,
         coverage.archive_uuid,
         coverage.unique,
-        coverage.keep_all,
+        coverage.keep_all and coverage.complete,
     )

@@ -69,9 +69,9 @@ async def _update_by_filter(run: Run, coverage: Coverage, target: Target) -> Rep
     if target.settled(reply.raw):
         run.gateway.count(Tier.FAST, "write by a match in F")
         return reply
-    nothing_in_fast = target.sort is None and run.lease_runs
     since = run.gateway.clock()
-    if not (nothing_in_fast and covers_filter(coverage, target.query)):
+    held = run.held if target.sort is None and run.lease_runs else None
+    if held is None or not covers_filter(held, target.query):
         for _ in range(ATTEMPTS):
             since = run.gateway.clock()
             winner = await choose(run, coverage, target, fast_first=False)
