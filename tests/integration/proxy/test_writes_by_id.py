@@ -1,10 +1,12 @@
 """Writes by ``_id`` through the handler, compared with one plain MongoDB, for documents in every place."""
 
+import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from bson import Int64
+from bson.binary import Binary
 
 from support.comparison import PLACES, Comparison
 from support.direct import close_world, open_world
@@ -156,3 +158,16 @@ async def test_an_insert_without_an_id_gets_one(compared: Comparison) -> None:
     assert reply == {"n": 1, "ok": 1.0}
     found = await compared.world.fast.find_one({"mark": 1})
     assert list(found) == ["_id", "mark"]
+
+
+async def test_a_collection_uuid_is_that_of_either_tier(compared: Comparison) -> None:
+    world = compared.world
+    coverage = world.coverage
+    assert coverage.fast_uuid is not None
+    assert coverage.archive_uuid is not None
+    command = {"update": "orders", "updates": [{"q": {"_id": 2}, "u": {"$inc": {"n": 1}}}]}
+    for known in (coverage.archive_uuid, coverage.fast_uuid):
+        named = {**command, "collectionUUID": Binary.from_uuid(known)}
+        assert (await world.run(named, handle))["n"] == 1
+    stranger = {**command, "collectionUUID": Binary.from_uuid(uuid.uuid4())}
+    assert (await world.run(stranger, handle))["writeErrors"][0]["code"] == 361

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import Final
 
+from thermocline_common.coverage import Coverage
 from thermocline_common.ids import ARRAY, DOCUMENT, STRING, DocId, elements
 from thermocline_proxy.writes.statements import fields_of
 
@@ -105,6 +106,14 @@ def touch(update: Field, paths: Iterable[str]) -> Touch:
     if any(related(one, other) for one in written for other in wanted):
         return Touch.PERHAPS
     return Touch.NO
+
+
+def touches_unique(coverage: Coverage, update: Field | None) -> bool:
+    """Whether the update can change a key of one of the namespace's unique indexes."""
+    if update is None or not coverage.unique:
+        return False
+    paths = [path for index in coverage.unique for path in index.paths]
+    return touch(update, paths) is not Touch.NO
 
 
 def new_id(query: bytes, update: Field) -> DocId | NewId:

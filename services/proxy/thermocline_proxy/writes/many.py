@@ -8,6 +8,7 @@ from thermocline_common.errors import Code, CommandError
 from thermocline_common.ids import DocId
 from thermocline_proxy.ports import Reply, Tier
 from thermocline_proxy.writes import filters, upserts
+from thermocline_proxy.writes.changes import touches_unique
 from thermocline_proxy.writes.choice import narrow
 from thermocline_proxy.writes.covered import covers_filter
 from thermocline_proxy.writes.rehearsed import rehearsed_update
@@ -23,7 +24,6 @@ from thermocline_proxy.writes.run import (
 from thermocline_proxy.writes.singles import removable
 from thermocline_proxy.writes.statements import Kind
 from thermocline_proxy.writes.targets import NarrowedTarget, StatementTarget
-from thermocline_proxy.writes.unique import touches_unique
 
 MAX_IDS_BYTES: Final = 4 * 1024 * 1024
 
@@ -37,7 +37,7 @@ async def write_many(run: Run, coverage: Coverage, target: StatementTarget) -> R
     since = run.gateway.clock()
     ids = await list_matches(run, coverage, target)
     replies = [reply]
-    for chunk in chunks(ids, 1 if touches_unique(coverage, target) else IN_CHUNK):
+    for chunk in chunks(ids, 1 if touches_unique(coverage, target.update) else IN_CHUNK):
         replies.append(await _chunk(run, target, chunk))
         if parse_outcome(replies[-1].raw).failed:
             break
@@ -92,7 +92,7 @@ async def _chunk(run: Run, target: StatementTarget, ids: list[DocId]) -> Reply:
         try:
             if coverage is None:
                 return await run.send_archive(target.command(query=narrow(target, ids)))
-            if not touches_unique(coverage, target):
+            if not touches_unique(coverage, target.update):
                 return await _narrowed(run, coverage, target, ids)
             if len(ids) == 1:
                 return await rehearsed_update(run, coverage, NarrowedTarget(target, ids[0]))

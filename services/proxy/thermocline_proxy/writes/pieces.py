@@ -7,10 +7,10 @@ from typing import Final
 
 from thermocline_common.coverage import Coverage
 from thermocline_common.ids import DocId
+from thermocline_proxy.writes.changes import touches_unique
 from thermocline_proxy.writes.filters import storable
 from thermocline_proxy.writes.statements import Batch, Kind
 from thermocline_proxy.writes.targets import StatementTarget
-from thermocline_proxy.writes.unique import touches_unique
 
 MAX_STATEMENTS: Final = 1_000
 MAX_IDS_BYTES: Final = 4 * 1024 * 1024
@@ -80,6 +80,10 @@ def _how(batch: Batch, coverage: Coverage, index: int, doc_id: DocId | None) -> 
         if by_id:
             return How.DELETE_BY_ID
         return How.MANY if target.statement.multi else How.ONE
-    if by_id and not touches_unique(coverage, target) and not (target.upsert and coverage.unique):
+    if (
+        by_id
+        and not touches_unique(coverage, target.update)
+        and not (target.upsert and coverage.unique)
+    ):
         return How.UPDATE_BY_ID
     return How.MANY if target.statement.multi else How.ONE

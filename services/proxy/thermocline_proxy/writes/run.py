@@ -74,8 +74,7 @@ class Run:
         self.database = request.command.database
         self.collection = request.command.collection or ""
         self._sent = 0
-        self.executed = False
-        """Whether part of the command was carried out, so that it can't be undone by planning anew."""
+        self._names_collection = "collectionUUID" in request.command.fields
 
     # The namespace's state
 
@@ -138,6 +137,8 @@ class Run:
         within: float = KEPT_SECONDS,
     ) -> Reply:
         """Send to F, as the client, under a live lease; ``since``: when what it rests on was made sure."""
+        if self._names_collection:
+            command = _named_in_fast(command, coverage)
         for _ in range(ATTEMPTS):
             await self.on_same_footing(coverage)
             if since is not None and self.gateway.clock() - since > within:
@@ -360,3 +361,14 @@ def _footing(coverage: Coverage) -> tuple[object, ...]:
         coverage.unique,
         coverage.keep_all and coverage.complete,
     )
+
+
+def _named_in_fast(command: Command, coverage: Coverage) -> Command:
+    """A ``collectionUUID`` that a client knows from listing the archive's collections, as F knows it."""
+    given = command.get("collectionUUID")
+    if coverage.fast_uuid is None or coverage.archive_uuid is None:
+        return command
+    if given is None or bytes(given) != coverage.archive_uuid.bytes:
+        return command
+    uuid = Binary.from_uuid(coverage.fast_uuid)
+    return command.changed({"collectionUUID": element("collectionUUID", uuid)})

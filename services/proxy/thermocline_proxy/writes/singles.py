@@ -8,18 +8,18 @@ from thermocline_common.coverage import Coverage
 from thermocline_common.ids import DocId
 from thermocline_proxy.ports import Reply, Tier
 from thermocline_proxy.writes import filters, upserts
+from thermocline_proxy.writes.changes import touches_unique
 from thermocline_proxy.writes.choice import choose, lost, narrow
 from thermocline_proxy.writes.covered import covers_filter
 from thermocline_proxy.writes.rehearsed import rehearsed_update
 from thermocline_proxy.writes.removal import record_deletions
 from thermocline_proxy.writes.run import ATTEMPTS, RECORDED_SECONDS, Moved, Run
 from thermocline_proxy.writes.targets import Target
-from thermocline_proxy.writes.unique import touches_unique
 
 
 async def update_one(run: Run, coverage: Coverage, target: Target) -> Reply:
     """An update or replacement of one document, perhaps an upsert."""
-    if touches_unique(coverage, target):
+    if touches_unique(coverage, target.update):
         return await rehearsed_update(run, coverage, target)
     if target.doc_id is None:
         return await _update_by_filter(run, coverage, target)

@@ -12,26 +12,12 @@ from bson.raw_bson import RawBSONDocument
 from thermocline_common.coverage import Coverage, UniqueIndex
 from thermocline_common.ids import DocId
 from thermocline_common.raw_reads import find_raw
-from thermocline_proxy.writes import changes, keys
+from thermocline_proxy.writes import keys
 from thermocline_proxy.writes.keys import NotDecidable, UniqueSpec
 from thermocline_proxy.writes.refusal import Refused
 from thermocline_proxy.writes.run import Run
-from thermocline_proxy.writes.targets import Target
 
 _FILTERS_A_QUERY = 200
-
-
-def index_paths(coverage: Coverage) -> tuple[str, ...]:
-    """Every path that a unique index of the namespace holds."""
-    return tuple(path for index in coverage.unique for path in index.paths)
-
-
-def touches_unique(coverage: Coverage, target: Target) -> bool:
-    """Whether the target's update can change a unique key."""
-    update = target.update
-    if update is None or not coverage.unique:
-        return False
-    return changes.touch(update, index_paths(coverage)) is not changes.Touch.NO
 
 
 _specs: dict[tuple[str, object, tuple[UniqueIndex, ...]], tuple[UniqueSpec, ...]] = {}

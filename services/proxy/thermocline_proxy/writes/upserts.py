@@ -4,13 +4,13 @@ from thermocline_common.coverage import Coverage
 from thermocline_common.ids import DocId
 from thermocline_proxy.ports import Reply, Tier
 from thermocline_proxy.writes import changes, filters
-from thermocline_proxy.writes.changes import NewId
+from thermocline_proxy.writes.changes import NewId, touches_unique
 from thermocline_proxy.writes.filters import storable
 from thermocline_proxy.writes.rehearsal import rehearse_upsert
 from thermocline_proxy.writes.replies import duplicate_of_id
 from thermocline_proxy.writes.run import Moved, Run
 from thermocline_proxy.writes.targets import Target
-from thermocline_proxy.writes.unique import keep_holders, touches_unique, unique_specs
+from thermocline_proxy.writes.unique import keep_holders, unique_specs
 
 
 async def insert(
@@ -32,7 +32,7 @@ async def insert(
             raise Moved  # something matches by now
         await _keep_id(run, coverage, DocId.of_document(trial.after))
         await keep_holders(run, coverage, [trial.after], specs)
-        if touches_unique(coverage, target):
+        if touches_unique(coverage, target.update):
             return await _insert_only(run, coverage, target, since)
     elif isinstance(new, DocId) and new is not known:
         await _keep_id(run, coverage, new)
