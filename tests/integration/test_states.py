@@ -392,3 +392,17 @@ async def test_a_clean_end_in_the_middle_of_a_switch_ends_the_pause(
     coverage = await read_one(tiers, NS)
     assert coverage is not None
     assert coverage.state is State.PASSTHROUGH
+
+
+async def test_swapped_tiers_are_refused(
+    tiers: Tiers, follower: ManifestFollower, tmp_path: Path, fast: ReplicaSet, archive: ReplicaSet
+) -> None:
+    async with Feeder(tiers, follower) as feeder:
+        await feeder.reaches(NS, State.ACTIVE)
+    async with following(write_manifest(tmp_path, archive, fast, [POLICY])) as swapped:
+        intruder = Feeder(Tiers(tiers.archive, tiers.fast), swapped)
+        intruder.start()
+        assert intruder.task is not None
+        with pytest.raises(Exception, match="swapped"):
+            await asyncio.wait_for(intruder.task, 10)
+    assert await tiers.archive["shop"]["orders"].count_documents({}) == 100

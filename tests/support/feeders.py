@@ -21,7 +21,8 @@ from thermocline_common.health import Heartbeat, Problems
 from thermocline_common.manifest import ManifestFollower
 from thermocline_common.runtime import Context
 from thermocline_common.tiers import Tiers
-from thermocline_feeder.service import FeederService, Parts
+from thermocline_feeder.assembly import Parts
+from thermocline_feeder.service import FeederService
 from thermocline_feeder.settings import Settings
 
 Pause = Callable[[str], Awaitable[None]]
@@ -91,7 +92,7 @@ class Feeder:
         assert self.task is not None
         self.service.releases = False
         if self.service.parts is not None:
-            self.service.parts.moves.tidy = False
+            self.service.parts.moves.switch.tidy = False
         self.context.stop.set()
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)

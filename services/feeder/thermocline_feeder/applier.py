@@ -202,6 +202,7 @@ class Applier:
 
     async def _narrow_down(self, attempt: _Attempt, refusal: writer.RefusedWhole) -> None:
         """Find the documents that a command is refused for by halving it, in transactions of their own."""
+        attempt.rounds += 1
         suspects = set(refusal.command.ids)
         namespace = refusal.command.namespace
         mine = [v for v in attempt.verdicts if v.namespace == namespace and v.id in suspects]
@@ -225,7 +226,8 @@ class Applier:
                 code = (
                     error.code if isinstance(error, writer.Refused) else int(error.error.code or 0)
                 )
-                if after_writing(code) is Writing.QUARANTINE:
+                given_up = attempt.rounds > CONFLICT_ROUNDS
+                if given_up or after_writing(code) is Writing.QUARANTINE:
                     self._refuse(attempt, (namespace, group[0].id), code, str(error))
 
     async def _resolve_conflict(
@@ -273,7 +275,7 @@ class Applier:
 
     def _halve(self, attempt: _Attempt) -> bool:
         size = total_bytes(attempt.verdicts)
-        if len(attempt.verdicts) < 2:
+        if len(attempt.verdicts) < 2 or attempt.most_bytes <= 1:
             return False
         attempt.most_bytes = max(1, min(attempt.most_bytes, size) // 2)
         log.warning(

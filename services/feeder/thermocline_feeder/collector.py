@@ -20,11 +20,11 @@ from thermocline_common.raw_reads import find_by_ids, find_raw
 from thermocline_common.removals import Record
 from thermocline_common.reserved import reserved_sessions
 from thermocline_common.tiers import Tiers
-from thermocline_feeder.moves import LEASE_MARGIN, archive_now
 from thermocline_feeder.plan.records import FirstSeen, removable
 from thermocline_feeder.registry import Registry
 from thermocline_feeder.replay import Replay
 from thermocline_feeder.settings import Settings
+from thermocline_feeder.switch import LEASE_MARGIN, archive_now
 
 CHUNK = 500
 

@@ -15,6 +15,7 @@ from pymongo.errors import OperationFailure
 
 from thermocline_common import names
 from thermocline_common.coverage_store import MAJORITY, read_linearizable
+from thermocline_common.errors import ConfigError
 from thermocline_common.health import Problems
 from thermocline_common.tiers import PLAIN, Tiers
 from thermocline_feeder import catalog
@@ -202,4 +203,16 @@ def _check(reply: Any) -> None:
     if concern:
         raise OperationFailure(
             str(concern.get("errmsg")), int(concern.get("code", 64)), dict(concern)
+        )
+
+
+async def refuse_swapped(tiers: Tiers) -> None:
+    """Raises :class:`ConfigError` if the tiers hold each other's coordination data."""
+    found, _ = await read_linearizable(tiers.fast, names.CHECKPOINT, {"_id": names.CHECKPOINT_ID})
+    covered, _ = await read_linearizable(tiers.archive, names.COVERAGE, {})
+    if found or covered:
+        which = "fast tier holds an archive's" if found else "archive holds a fast tier's"
+        raise ConfigError(
+            f"the {which} coordination data: are spec.archive.uri and spec.fastTier.uri swapped? If not, "
+            f"drop the database '{names.DATABASE}' there"
         )

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import uuid
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -84,6 +85,8 @@ class Replay:
     _backlog: Backlog = field(default_factory=Backlog)
     _pace: Pace | None = None
     _oldest: float | None = None
+    _in_flight: deque[float] = field(default_factory=deque)
+    """When the changes of each batch that is being applied, or waits for it, were read."""
     _news: asyncio.Event = field(default_factory=asyncio.Event)
     _room: asyncio.Event = field(default_factory=asyncio.Event)
     _moved: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -124,6 +127,7 @@ class Replay:
         """One opening of the stream, until something goes wrong."""
         self._backlog.clear()
         self._oldest = None
+        self._in_flight.clear()
         self.registry.changed.clear()
         start = await self.open_from()
         self.time = start
@@ -203,6 +207,7 @@ class Replay:
             prepared.read_at = read_at
             assert self._pace is not None
             self._pace.saw(len(prepared.verdicts), total_bytes(prepared.verdicts))
+            self._in_flight.append(read_at)
             await queue.put(prepared)
 
     async def prepare(self, batch: Batch, *, most_bytes: int | None = None) -> Prepared:
@@ -293,8 +298,12 @@ class Replay:
             prepared = await queue.get()
             if self.pause is not None:
                 await self.pause("apply")
+            began = self.clock()
             await self.applier.apply(prepared)
             now = self.clock()
+            if self._pace is not None:
+                self._pace.took(now - began)
+            self._in_flight.popleft()
             figures = self.figures
             figures.batches += 1
             figures.documents += len(prepared.verdicts)
@@ -329,8 +338,15 @@ class Replay:
 
     @property
     def lag(self) -> float:
-        """Seconds since the oldest change that was read but isn't applied; 0 if there is none."""
-        return 0.0 if self._oldest is None else max(0.0, self.clock() - self._oldest)
+        """Seconds that the archive is behind; 0 where nothing is known to be missing there."""
+        oldest = self._in_flight[0] if self._in_flight else self._oldest
+        if oldest is None:
+            return 0.0
+        behind = 0.0
+        seen = None if self._stream is None else self._stream.cluster_time
+        if seen is not None and self.time is not None:
+            behind = float(seen["clusterTime"].time - self.time.time - 1)  # whole seconds
+        return max(0.0, self.clock() - oldest, behind)
 
 
 def _cause(error: BaseException) -> BaseException:

@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import logging
-import statistics
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,52 +11,26 @@ from typing import Any
 from bson.timestamp import Timestamp
 from pymongo.errors import OperationFailure, PyMongoError
 
-from thermocline_common import names
-from thermocline_common.admission_checks import refusals
 from thermocline_common.barrier import write_marker
-from thermocline_common.clients import member_opener
 from thermocline_common.clock import Clock, monotonic
-from thermocline_common.coverage import Coverage, State
-from thermocline_common.coverage_store import read_all, read_linearizable
+from thermocline_common.coverage import State
 from thermocline_common.errors import Code, ThermoclineError
 from thermocline_common.runtime import Context
 from thermocline_common.spec.models import WorkMode
 from thermocline_common.tiers import Tiers
 from thermocline_feeder import catalog
-from thermocline_feeder.applier import Applier
+from thermocline_feeder.assembly import Parts, Pause, assemble, real_admission
 from thermocline_feeder.checkpoint import Fenced, Owner, acquire, beat, release
-from thermocline_feeder.collector import Collector
-from thermocline_feeder.foreign import ForeignWrites
 from thermocline_feeder.metrics import Metrics
-from thermocline_feeder.moves import Moves
-from thermocline_feeder.opening import Opening
-from thermocline_feeder.registry import Pair, Registry
-from thermocline_feeder.replay import Replay
-from thermocline_feeder.resync import Resync
+from thermocline_feeder.opening import refuse_swapped
+from thermocline_feeder.report import report
 from thermocline_feeder.settings import Settings
-from thermocline_feeder.states import Admission, States, wanted
+from thermocline_feeder.states import Admission, wanted
 
 log = logging.getLogger(__name__)
 
 DRAINED, NOT_DRAINED = 0, 3
 """Exit codes of ``--drain-and-exit``."""
-
-Pause = Callable[[str], Awaitable[None]]
-
-
-@dataclass(slots=True)
-class Parts:
-    """What works together while this process owns replay."""
-
-    registry: Registry
-    applier: Applier
-    replay: Replay
-    opening: Opening
-    moves: Moves
-    states: States
-    collector: Collector
-    foreign: ForeignWrites
-    resync: Resync
 
 
 @dataclass(slots=True)
@@ -143,7 +116,18 @@ class FeederService:
             self.owning, self.standing_by_for = True, None
             context.problems.clear("feeder")
             log.info("this process owns replay", extra={"feeder": str(self.me)})
-            parts = self._assemble(context, owner)
+            await refuse_swapped(tiers)
+            admission = self.admission or real_admission(context)
+            parts = assemble(
+                context,
+                owner,
+                self.me,
+                self.settings,
+                self.clock,
+                admission,
+                self.pause,
+                drain=self.draining,
+            )
             parts.applier.reset(checkpoint.quarantine)
             self.parts = parts
             try:
@@ -174,109 +158,6 @@ class FeederService:
 
     def _stand_by(self, other: uuid.UUID) -> None:
         self.standing_by_for = other
-
-    def _assemble(self, context: Context, owner: Owner) -> Parts:
-        tiers, settings, clock = context.tiers, self.settings, self.clock
-        registry = Registry()
-        applier = Applier(tiers.archive, self.me, settings.quarantine_limit)
-
-        def lease() -> float:
-            return context.manifest.longest_lease.total_seconds()
-
-        def report_resync(text: str) -> None:
-            context.problems.set("resync", text)
-
-        resync = Resync(tiers, self.me, registry, applier, report_resync)
-
-        async def run_resync() -> Timestamp:
-            replay.figures.resyncs += 1
-            time = await resync.run()
-            context.problems.clear("resync")
-            return time
-
-        async def reload() -> None:
-            if registry.loaded:
-                return
-            coverages = await read_all(tiers)
-            documents, _ = await read_linearizable(tiers.archive, names.TIERED, {})
-            listed = {d["_id"] for d in documents}
-            registry.reset(coverages.keys() | listed, replayed_pairs(coverages))
-
-        def forget() -> None:
-            registry.clear()
-            applier.reset(())
-
-        opening = Opening(
-            tiers, self.me, owner, context.problems, lease, run_resync, forget, reload
-        )
-
-        async def resolve(namespace: str) -> Pair | None:
-            return await moves.resolve(namespace)
-
-        replay = Replay(
-            tiers,
-            self.me,
-            settings,
-            registry,
-            applier,
-            context.problems,
-            clock,
-            resolve,
-            opening,
-            lambda: opening.position,
-            lambda: context.manifest.current.spec.feeder.mode is WorkMode.PAUSED,
-            self.pause,
-        )
-
-        def epoch() -> uuid.UUID:
-            if opening.position is None:
-                raise Fenced("replay hasn't begun")
-            return opening.position.epoch
-
-        moves = Moves(
-            tiers,
-            owner,
-            settings,
-            registry,
-            replay,
-            applier,
-            context.problems,
-            lease,
-            epoch,
-            self.pause,
-        )
-        states = States(
-            tiers,
-            moves,
-            settings,
-            context.problems,
-            clock,
-            lambda: wanted(context.manifest.current, drain=self.draining),
-            self.admission or self._real_admission(context),
-        )
-        collector = Collector(tiers, settings, registry, replay, lease, clock)
-        return Parts(
-            registry,
-            applier,
-            replay,
-            opening,
-            moves,
-            states,
-            collector,
-            ForeignWrites(tiers.archive),
-            resync,
-        )
-
-    def _real_admission(self, context: Context) -> Admission:
-        async def check(namespace: str) -> list[str]:
-            manifest = context.manifest.current
-            open_member = member_opener(
-                manifest, context.arguments.credentials, "thermocline-feeder"
-            )
-            found = await refusals(context.tiers, manifest, namespace, open_member)
-            return [str(problem) for problem in found]
-
-        return check
 
     # At work ---------------------------------------------------------------------------------
 
@@ -439,80 +320,19 @@ class FeederService:
         return self.standing_by_for is not None
 
     def status(self) -> Mapping[str, Any]:
-        """See docs/protocol.md, "The feeder's status"."""
-        parts = self.parts
-        own: dict[str, Any] = {
+        """See docs/protocol.md."""
+        manifest = None if self._context is None else self._context.manifest.current
+        targets = {} if manifest is None else wanted(manifest, drain=self.draining)
+        other = self.standing_by_for
+        role = "owner" if self.owning else "starting" if other is None else "standby"
+        own = {
             "feeder": str(self.me),
-            "role": "owner" if self.owning else "standby" if self.standing_by_for else "starting",
-            "owner": str(self.standing_by_for or self.me)
-            if self.owning or self.standing_by_for
-            else None,
+            "role": role,
+            "owner": str(self.me) if self.owning else None if other is None else str(other),
         }
-        if parts is None:
+        if self.parts is None:
             return own
-        replay = parts.replay
-        time = replay.time
-        quarantine = list(parts.applier.quarantine.values())
-        own |= {
-            "checkpoint": None if time is None else {"time": time.time, "increment": time.inc},
-            "checkpointAt": None if time is None else time.as_datetime().isoformat(),
-            "lagSeconds": round(replay.lag, 3),
-            "lagP99Seconds": _p99(replay.figures.lags),
-            "caughtUp": replay.caught_up,
-            "backlog": replay.backlog,
-            "documentsPerSecond": round(self._rate[2], 1),
-            "documents": replay.figures.documents,
-            "events": replay.figures.events,
-            "oplogWindowSeconds": self._window,
-            "quarantine": [
-                {"namespace": q.namespace, "code": q.code, "reason": q.reason}
-                for q in quarantine[:100]
-            ],
-            "quarantined": len(quarantine),
-            "foreignWrites": dict(parts.foreign.counts),
-            "deletedByHand": replay.figures.unexplained,
-            "removalRecords": parts.collector.records,
-            "resyncs": replay.figures.resyncs,
-            "setAside": [*parts.opening.aside, *parts.moves.aside],
-            "lostFrom": None
-            if parts.opening.lost_from is None
-            else parts.opening.lost_from.isoformat(),
-            "namespaces": {
-                ns: {
-                    "state": c.state.value,
-                    "target": self._target(ns),
-                    "blockedOn": parts.states.blocked.get(ns),
-                    "quarantined": sum(1 for q in quarantine if q.namespace == ns),
-                }
-                for ns, c in sorted(self._namespaces(parts).items())
-            },
-        }
-        return own
-
-    def _target(self, namespace: str) -> str:
-        if self._context is None:
-            return State.PASSTHROUGH.value
-        target = wanted(self._context.manifest.current, drain=self.draining).get(namespace)
-        return (State.ACTIVE if target is not None and target.active else State.PASSTHROUGH).value
-
-    def _namespaces(self, parts: Parts) -> dict[str, Coverage]:
-        found = dict(parts.states.coverages)
-        if self._context is not None:
-            for policy in self._context.manifest.current.spec.collections:
-                found.setdefault(
-                    policy.namespace,
-                    Coverage(policy.namespace, State.PASSTHROUGH, State.PASSTHROUGH),
-                )
-        return found
-
-
-def replayed_pairs(coverages: Mapping[str, Coverage]) -> dict[str, Pair]:
-    """The namespaces whose writes are F's: active ones, and those that pause on their way out."""
-    return {
-        ns: Pair(c.fast_uuid, c.archive_uuid, c.archive_time)
-        for ns, c in coverages.items()
-        if c.state is State.ACTIVE or (c.state is State.PAUSING and c.target is State.PASSTHROUGH)
-    }
+        return own | report(self.parts, targets, self._rate[2], self._window)
 
 
 async def oplog_window(fast: catalog.Client, checkpoint: Timestamp | None) -> float | None:
@@ -523,12 +343,6 @@ async def oplog_window(fast: catalog.Client, checkpoint: Timestamp | None) -> fl
     first = await fast["local"].command({**find, "sort": {"$natural": 1}})
     batch = first["cursor"]["firstBatch"]
     return float(checkpoint.time - batch[0]["ts"].time) if batch else None
-
-
-def _p99(lags: list[float]) -> float | None:
-    if len(lags) < 2:
-        return round(lags[0], 4) if lags else None
-    return round(statistics.quantiles(lags, n=100, method="inclusive")[98], 4)
 
 
 def _short(error: Exception) -> str:

@@ -15,9 +15,10 @@ from thermocline_common.errors import ThermoclineError
 from thermocline_common.health import Problems
 from thermocline_common.spec.models import Manifest
 from thermocline_common.tiers import Tiers
-from thermocline_feeder.moves import Blocked, Moves, Overtaken
+from thermocline_feeder.moves import Moves
 from thermocline_feeder.plan.states import Step, Wanted, next_step
 from thermocline_feeder.settings import Settings
+from thermocline_feeder.switch import Blocked, Overtaken
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ class States:
         self.coverages = await read_all(self.tiers)
         listed, _ = await read_linearizable(self.tiers.archive, names.TIERED, {})
         for document in listed:
-            self.moves.owner.require(
+            self.moves.switch.owner.require(
                 document.get("owner"), f"the archive's list entry of {document['_id']}"
             )
         self.listed = {d["_id"] for d in listed}

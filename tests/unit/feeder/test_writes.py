@@ -128,3 +128,13 @@ def test_pace_learns_from_sizes() -> None:
     for _ in range(60):
         pace.saw(1000, 1000 * 200)
     assert pace.limit == 6000
+
+
+def test_a_slow_archive_gets_smaller_transactions_and_a_quick_one_bigger_ones_again() -> None:
+    pace = Pace(6000)
+    for _ in range(3):
+        pace.took(5.0)
+    assert pace.limit == 750
+    for _ in range(10):
+        pace.took(0.1)
+    assert pace.limit == 6000

@@ -16,6 +16,8 @@ MAX_COMMAND_STATEMENTS = 20_000
 MAX_BATCH_BYTES = 24 * 1024 * 1024
 """Documents in one transaction, unless one transaction of the application alone is bigger."""
 
+SLOW_SECONDS = 2.0
+
 _MAYBE_ZERO_TIMESTAMP = re.compile(rb"\x11[^\0]*\0{9}")
 _UPSERT = b"\x08upsert\0\1"
 _LIMIT_ONE = b"\x10limit\0\1\0\0\0"
@@ -144,7 +146,7 @@ class Pace:
     """How many changes to take at once, learned from the sizes seen: full batches near a byte limit."""
 
     def __init__(self, most: int, target_bytes: int = MAX_BATCH_BYTES // 3) -> None:
-        self._most = most
+        self._highest = self._most = most
         self._target = target_bytes
         self._average = 1_024.0
 
@@ -158,3 +160,13 @@ class Pace:
         if documents:
             share = min(1.0, documents / 500)
             self._average += (max(64.0, size / documents) - self._average) * max(0.05, share * 0.5)
+
+    def took(self, seconds: float) -> None:
+        """Learn from how long the archive took: a slow one gets smaller transactions.
+
+        A transaction holds the checkpoint's heartbeat back, and may live a minute at most.
+        """
+        if seconds > SLOW_SECONDS:
+            self._most = max(100, self._most // 2)
+        else:
+            self._most = min(self._highest, self._most + self._most // 4 + 1)
