@@ -3,6 +3,7 @@
 Untouched drivers and object mappers, compared test by test with what they give on a plain mongod.
 """
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,9 @@ def test_sample(mode: str, tmp_path: Path) -> None:
     assert not outcome.ended
     assert not outcome.lost
     assert outcome.passed > 50
+
+
+def test_the_node_driver_is_there() -> None:
+    """The kit leaves its unit out where there is no Node; that must show among the skips."""
+    if not (shutil.which("node") and shutil.which("npm")):
+        pytest.skip("no node and npm: smoke/node-driver was left out of both modes")
