@@ -238,8 +238,7 @@ class Eviction:
         rest = max(
             rest_seconds(pace, len(ids), took, tools.latency), pacing.lag_rest(self.report.lag)
         )
-        if rest > 0:
-            await tools.sleep(rest)
+        await tools.rest(rest)
         return not attempt.stale
 
     async def _settle(self, coverage: Coverage, ids: list[DocId], attempt: Attempt) -> None:

@@ -15,6 +15,8 @@ from thermocline_evictor.ledger import Ledger
 from thermocline_evictor.members import FastMembers
 from thermocline_evictor.settings import Settings
 
+BEAT_SECONDS = 5.0
+
 
 @dataclass(slots=True)
 class Tools:
@@ -40,6 +42,14 @@ class Tools:
         """A test's pause point, where there is one."""
         if self.pause is not None:
             await self.pause(step)
+
+    async def rest(self, seconds: float) -> None:
+        """Rest, alive; at most until the service is to end."""
+        left = seconds
+        while left > 0 and not self.stopping():
+            self.beat()
+            await self.sleep(min(left, BEAT_SECONDS))
+            left -= BEAT_SECONDS
 
 
 @dataclass(slots=True)

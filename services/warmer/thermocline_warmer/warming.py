@@ -7,7 +7,7 @@ import datetime as dt
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
@@ -28,6 +28,13 @@ from thermocline_warmer.plan.windows import Idle, Policy, WarmAll, WarmSlice
 from thermocline_warmer.settings import Settings
 
 Now = Callable[[], dt.datetime]
+T = TypeVar("T")
+
+BEAT_SECONDS = 5.0
+
+
+class Stopped(Exception):
+    """The service is to end: the batch in hand is done, the slice isn't."""
 
 
 @dataclass(slots=True)
@@ -45,6 +52,31 @@ class Tools:
     pause: Pause | None = None
     """A test's pause point."""
 
+    async def watched(self, work: Awaitable[T]) -> T:
+        """``work``'s result. The loop counts as alive meanwhile: the archive may look through very many
+        documents before it finds a batch. Raises :class:`Stopped` if the service is to end."""
+        task = asyncio.ensure_future(work)
+        try:
+            while True:
+                self.beat()
+                if self.stopping():
+                    raise Stopped
+                done, _ = await asyncio.wait({task}, timeout=BEAT_SECONDS)
+                if done:
+                    return task.result()
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    async def rest(self, seconds: float) -> None:
+        """Rest, alive; at most until the service is to end."""
+        left = seconds
+        while left > 0 and not self.stopping():
+            self.beat()
+            await self.sleep(min(left, BEAT_SECONDS))
+            left -= BEAT_SECONDS
+
 
 @dataclass(slots=True)
 class Report:
@@ -58,10 +90,6 @@ class Report:
     checked: int = 0
     lost: int = 0
     progress: Progress = field(default_factory=lambda: Progress(0.0))
-
-
-class Stopped(Exception):
-    """The service is to end: the batch in hand is done, the slice isn't."""
 
 
 class Warming:
@@ -183,10 +211,7 @@ class Warming:
         held = reading_after(coverage, after)
         batches = reader.scan_ids(tools.tiers, held, after, tools.settings.batch, query, hint)
         async with contextlib.aclosing(batches):
-            async for ids in batches:
-                tools.beat()
-                if tools.stopping():
-                    raise Stopped
+            while (ids := await tools.watched(anext(batches, None))) is not None:
                 show(await self._copy_batch(held, ids, pace))
 
     async def _copy_batch(self, coverage: Coverage, ids: list[DocId], pace: str | int) -> int:
@@ -199,9 +224,7 @@ class Warming:
         self.report.copied += done.copied
         self.report.checked += done.asked
         await self._measure(coverage.namespace, ids[-1].document())
-        rest = rest_seconds(pace, done.asked, took, self._latency)
-        if rest > 0:
-            await tools.sleep(rest)
+        await tools.rest(rest_seconds(pace, done.asked, took, self._latency))
         return done.asked
 
     async def _measure(self, namespace: str, query: bytes) -> None:
