@@ -73,7 +73,7 @@ types: venv ## mypy, strict
 	@$(BIN)/mypy
 
 imports: venv ## import contracts: decision code does no I/O, services are independent
-	@$(BIN)/lint-imports
+	@$(BIN)/lint-imports --no-logo
 
 crds: venv ## crds/ from the models
 	@$(BIN)/python -m thermocline_common.spec.crd crds/
