@@ -142,9 +142,7 @@ def operation(worker: Worker, orders: Any, kind: str) -> Operation:
 
         return lambda: orders.update_one({"_id": number}, change), updated
     if kind == "insert":
-        number = ledger.new_number()
-        while number % WORKERS != worker.number:
-            number = ledger.new_number()
+        number = ledger.new_number(worker.number, WORKERS)
         created = now.replace(microsecond=now.microsecond // 1000 * 1000)
         order = ledger.catalogue.order(number, created)
 

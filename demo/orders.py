@@ -2,7 +2,6 @@
 
 import datetime as dt
 import random
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -64,6 +63,45 @@ class Ledger:
 
     catalogue: Catalogue
     changed: dict[int, Order | None] = field(default_factory=dict)
+    _inserted: dict[int, int] = field(default_factory=dict)
+    _next: int = 0
+
+    def __post_init__(self) -> None:
+        self._next = self.catalogue.count
+
+    def order(self, number: int, created: dt.datetime | None = None) -> Order:
+        """Order ``number``, the same at every call."""
+        dice = random.Random(self.seed * 1_000_003 + number)  # noqa: S311
+        items: list[dict[str, Any]] = [
+            {
+                "sku": f"sku-{dice.randrange(5_000):05d}",
+                "quantity": dice.randrange(1, 5),
+                "price": dice.randrange(100, 20_000) / 100,
+            }
+            for _ in range(dice.randrange(1, 5))
+        ]
+        start = dice.randrange(300)
+        return {
+            "_id": number,
+            "customer": f"customer-{dice.randrange(20_000):05d}",
+            "createdAt": created or self.age(number),
+            "status": dice.choice(STATUSES),
+            "total": round(sum(i["quantity"] * i["price"] for i in items), 2),
+            "version": 1,
+            "items": items,
+            "note": FILLER[start : start + 640],
+        }
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What every order must be: the catalogue, overlaid by what the application did.
+
+    Each id is changed by one worker alone, which knows its order exactly.
+    """
+
+    catalogue: Catalogue
+    changed: dict[int, Order | None] = field(default_factory=dict)
     inserted_from: int = 0
     _next: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -81,11 +119,14 @@ class Ledger:
         """Record an acknowledged write (None: a delete)."""
         self.changed[number] = order
 
-    def new_number(self) -> int:
-        """A number that no order has."""
-        with self._lock:
-            self._next += 1
-            return self._next - 1
+    def new_number(self, owner: int, owners: int) -> int:
+        """The owner's next number that no order has: its remainder modulo ``owners`` is ``owner``."""
+        first = self.catalogue.count + (owner - self.catalogue.count) % owners
+        turn = self._inserted.get(owner, 0)
+        self._inserted[owner] = turn + 1
+        number = first + turn * owners
+        self._next = max(self._next, number + 1)
+        return number
 
     @property
     def highest(self) -> int:

@@ -88,7 +88,13 @@ class Watch:
     def routes(self) -> dict[str, dict[str, int]]:
         """Reads by tier and reason, as the proxy counted them."""
         found = self.status.get("proxy", {}).get("proxy", {}).get("routes", {})
-        return {str(tier): dict(reasons) for tier, reasons in found.items()}
+        return {tier: dict(found.get(tier, {})) for tier in ("fast", "archive")}
+
+    @property
+    def promoted(self) -> int:
+        """Documents that writes brought into the fast tier."""
+        counts = self.status.get("proxy", {}).get("proxy", {}).get("routes", {})
+        return sum(counts.get("promoted", {}).values())
 
     @property
     def fast_percent(self) -> float:
@@ -103,7 +109,6 @@ class Watch:
             title=f"Thermocline, {seconds:.0f} s; {left}", show_header=False, min_width=96
         )
         warmer, evictor, feeder = self.of("warmer"), self.of("evictor"), self.of("feeder")
-        proxy = self.status.get("proxy", {}).get("proxy", {})
         table.add_row("operations", f"{operations:,} ({operations / max(seconds, 1):,.0f}/s)")
         table.add_row("state", str(feeder.get("state", "-")))
         table.add_row(
@@ -111,7 +116,7 @@ class Watch:
         )
         table.add_row("floor", str(warmer.get("floor", "-")))
         table.add_row("feeder lag", f"{feeder.get('lagSeconds', '-')} s")
-        table.add_row("promoted", f"{proxy.get('promoted', 0):,}")
+        table.add_row("promoted", f"{self.promoted:,}")
         table.add_row(
             "evicted",
             f"{evictor.get('evicted', 0):,} of {evictor.get('confirmed', 0):,} confirmed, "
