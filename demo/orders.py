@@ -69,46 +69,6 @@ class Ledger:
     def __post_init__(self) -> None:
         self._next = self.catalogue.count
 
-    def order(self, number: int, created: dt.datetime | None = None) -> Order:
-        """Order ``number``, the same at every call."""
-        dice = random.Random(self.seed * 1_000_003 + number)  # noqa: S311
-        items: list[dict[str, Any]] = [
-            {
-                "sku": f"sku-{dice.randrange(5_000):05d}",
-                "quantity": dice.randrange(1, 5),
-                "price": dice.randrange(100, 20_000) / 100,
-            }
-            for _ in range(dice.randrange(1, 5))
-        ]
-        start = dice.randrange(300)
-        return {
-            "_id": number,
-            "customer": f"customer-{dice.randrange(20_000):05d}",
-            "createdAt": created or self.age(number),
-            "status": dice.choice(STATUSES),
-            "total": round(sum(i["quantity"] * i["price"] for i in items), 2),
-            "version": 1,
-            "items": items,
-            "note": FILLER[start : start + 640],
-        }
-
-
-@dataclass(slots=True)
-class Ledger:
-    """What every order must be: the catalogue, overlaid by what the application did.
-
-    Each id is changed by one worker alone, which knows its order exactly.
-    """
-
-    catalogue: Catalogue
-    changed: dict[int, Order | None] = field(default_factory=dict)
-    inserted_from: int = 0
-    _next: int = 0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def __post_init__(self) -> None:
-        self._next = self.inserted_from = self.catalogue.count
-
     def order(self, number: int) -> Order | None:
         """The order as it must be now; None: deleted, or never there."""
         if number in self.changed:
