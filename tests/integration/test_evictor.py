@@ -30,7 +30,7 @@ from thermocline_common import coverage_store, names
 from thermocline_common.ages import scalar_date, to_milliseconds
 from thermocline_common.barrier import BarrierTimeout
 from thermocline_common.copy_in import keep
-from thermocline_common.raw_reads import find_raw
+from thermocline_common.raw_reads import find_by_ids, find_raw
 from thermocline_common.spec.models import EvictorMode
 from thermocline_common.tiers import Tiers
 from thermocline_evictor.plan.cutoff import Policy
@@ -575,3 +575,26 @@ async def test_the_floor_never_lies_while_warmer_and_evictor_work_against_each_o
     assert checks > 20
     assert eviction.report.ledger.deleted > 0
     assert warming.report.copied > 100
+
+
+async def test_a_copy_reads_the_archive_as_of_the_last_eviction(world: World) -> None:
+    """Also with a coverage document of before: a deposed primary of the archive must not answer."""
+    await prepare(world)
+    old = await coverage(world.tiers, NS)
+    asked: list[Any] = []
+    async with world.feeder:
+        await world.run(world.eviction())
+        time = (await coverage(world.tiers, NS)).archive_time
+
+        async def watched(client: Any, namespace: str, ids: Any, **options: Any) -> Any:
+            if client is world.tiers.archive:
+                asked.append(options["fields"]["readConcern"]["afterClusterTime"])
+            return await find_by_ids(client, namespace, ids, **options)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("thermocline_common.copy_in.find_by_ids", watched)
+            await keep(world.tiers, old, [an_id(1)])
+    assert old.archive_time is not None
+    assert asked == [time]
+    assert time is not None
+    assert time > old.archive_time

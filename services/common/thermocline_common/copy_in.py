@@ -7,7 +7,7 @@ after the transaction's snapshot fails with WriteConflict, every removal writes 
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bson.binary import Binary
@@ -25,7 +25,7 @@ from thermocline_common.ids import DocId, records_filter, wrap
 from thermocline_common.raw_reads import find_by_ids, read_records, run_raw
 from thermocline_common.removals import Kind, Record
 from thermocline_common.reserved import reserved_sessions
-from thermocline_common.tiers import Tiers
+from thermocline_common.tiers import PLAIN, Tiers
 
 __all__ = ["CannotCopy", "CollectionChanged", "CopyPlan", "Kept", "Tiers", "keep", "plan_copy"]
 
@@ -158,6 +158,8 @@ async def _keep_chunk(work: _Work, ids: list[DocId]) -> None:
         if not left:
             return
         before = await read_records(work.tiers.fast, work.coverage.namespace, left)
+        if work.promote:
+            await _refresh_archive_time(work)
         await _paused(work, "read archive")
         started = work.clock()
         documents = await _read_archive(work, left, before) if work.promote else {}
@@ -190,6 +192,20 @@ def _transient(error: OperationFailure) -> bool:
 async def _paused(work: _Work, step: str) -> None:
     if work.pause is not None:
         await work.pause(step)
+
+
+async def _refresh_archive_time(work: _Work) -> None:
+    """Take the archive time of now, after the records: what was evicted before they were read left it
+    there in the same transaction, and no member of A that is behind it may answer."""
+    known = work.coverage
+    coverages = work.tiers.fast.get_database(names.DATABASE, codec_options=PLAIN)[names.COVERAGE]
+    fields = {"archiveTime": 1, "archiveClusterTime": 1}
+    found = await coverages.find_one({"_id": known.namespace}, fields) or {}
+    time = found.get("archiveTime")
+    if time is not None and (known.archive_time is None or time > known.archive_time):
+        work.coverage = replace(
+            known, archive_time=time, archive_cluster_time=found.get("archiveClusterTime")
+        )
 
 
 async def _read_archive(
