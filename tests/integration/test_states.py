@@ -406,3 +406,8 @@ async def test_swapped_tiers_are_refused(
         with pytest.raises(Exception, match="swapped"):
             await asyncio.wait_for(intruder.task, 10)
     assert await tiers.archive["shop"]["orders"].count_documents({}) == 100
+    # Nothing was left behind that would make the right way round look wrong.
+    async with Feeder(tiers, follower) as feeder:
+        await tiers.fast["shop"]["orders"].insert_one({"_id": "new", "u": -1})
+        await feeder.replayed()
+    assert await tiers.archive["shop"]["orders"].count_documents({}) == 101

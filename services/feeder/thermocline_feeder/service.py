@@ -104,6 +104,7 @@ class FeederService:
         )
         beating = asyncio.create_task(self._beat_process(context))
         try:
+            await refuse_swapped(tiers)  # before anything is written on either
             checkpoint = await acquire(
                 tiers.archive,
                 self.me,
@@ -113,10 +114,8 @@ class FeederService:
                 clock=self.clock,
                 standing_by=self._stand_by,
             )
-            self.owning, self.standing_by_for = True, None
             context.problems.clear("feeder")
             log.info("this process owns replay", extra={"feeder": str(self.me)})
-            await refuse_swapped(tiers)
             admission = self.admission or real_admission(context)
             parts = assemble(
                 context,
@@ -130,9 +129,11 @@ class FeederService:
             )
             parts.applier.reset(checkpoint.quarantine)
             self.parts = parts
+            self.owning, self.standing_by_for = True, None
             try:
                 await self._work(context, parts)
             finally:
+                self.parts = None
                 await self._let_go(tiers)
         except ExceptionGroup as group:
             cause: BaseException = group
