@@ -330,3 +330,21 @@ async def test_a_checkpoint_names_a_real_time(active: Feeder, tiers: Tiers) -> N
     assert document is not None
     assert isinstance(document["time"], Timestamp)
     assert await tiers.fast["local"]["oplog.rs"].find_one({"ts": document["time"]}) is not None
+
+
+async def test_the_archives_collection_is_dropped_and_restored(
+    active: Feeder, tiers: Tiers
+) -> None:
+    orders = tiers.fast["shop"]["orders"]
+    await orders.insert_one({"_id": 1})
+    await active.replayed()
+    await tiers.archive["shop"]["orders"].drop()
+    await orders.insert_one({"_id": 2})
+    await active.until(lambda: "until it is restored" in str(active.context.problems.current))
+    await tiers.archive["shop"]["orders"].insert_one({"_id": "cold", "from": "backup"})
+    await active.replayed()
+    found = {d["_id"] async for d in tiers.archive["shop"]["orders"].find()}
+    assert found == {1, 2, "cold"}
+    coverage = await active.reaches(NS, State.ACTIVE)
+    assert coverage.floor is None
+    assert f"replaced {NS}" in active.context.problems.current

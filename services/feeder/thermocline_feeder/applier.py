@@ -42,6 +42,13 @@ class TooManyRefused(ThermoclineError):
 class CollectionReplaced(ThermoclineError):
     """The archive's collection isn't the one that was activated."""
 
+    def __init__(self, namespace: str, error: Exception) -> None:
+        super().__init__(
+            f"{namespace}: the archive's collection was dropped or replaced from outside ({error}); replay "
+            "stops until it is restored there"
+        )
+        self.namespace = namespace
+
 
 @dataclass(slots=True)
 class Prepared:
@@ -173,10 +180,7 @@ class Applier:
         elif what is Writing.PARTS and self._halve(attempt):
             pass
         elif what is Writing.CHANGED:
-            raise CollectionReplaced(
-                f"{refusal.command.namespace}: the archive's collection was dropped or replaced from outside "
-                f"({refusal}); replay stops. Restore it, or remove the namespace from the resource"
-            ) from refusal
+            raise CollectionReplaced(refusal.command.namespace, refusal) from refusal
         else:
             self._refuse(attempt, key, refusal.code, str(refusal))
         return retries
@@ -193,10 +197,7 @@ class Applier:
         if what in (Writing.RETRY, Writing.PARTS, Writing.STOP):
             return await self._pause(retries, error)
         if what is Writing.CHANGED:
-            raise CollectionReplaced(
-                f"{refusal.command.namespace}: the archive's collection was dropped or replaced from outside "
-                f"({error}); replay stops. Restore it, or remove the namespace from the resource"
-            ) from error
+            raise CollectionReplaced(refusal.command.namespace, error) from error
         await self._narrow_down(attempt, refusal)
         return retries
 

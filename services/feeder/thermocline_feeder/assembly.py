@@ -92,6 +92,9 @@ def assemble(
     async def resolve(namespace: str) -> Pair | None:
         return await moves.resolve(namespace)
 
+    async def adopt(namespace: str) -> bool:
+        return await moves.adopt(namespace, run_resync)
+
     replay = Replay(
         tiers,
         me,
@@ -102,6 +105,7 @@ def assemble(
         clock,
         resolve,
         opening,
+        adopt,
         lambda: opening.position,
         lambda: context.manifest.current.spec.feeder.mode is WorkMode.PAUSED,
         pause,

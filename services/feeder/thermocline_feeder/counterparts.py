@@ -2,6 +2,7 @@
 
 import logging
 import uuid
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,9 @@ from thermocline_feeder.registry import Pair
 from thermocline_feeder.switch import Overtaken, Switch
 
 log = logging.getLogger(__name__)
+
+Resynchronise = Callable[[], Awaitable[object]]
+"""Brings A up to F's documents and records."""
 
 
 @dataclass(slots=True)
@@ -45,6 +49,29 @@ class Counterparts:
         self.switch.registry.pairs[namespace] = new
         await self._publish_pair(namespace, new, lost=pair.fast is not None)
         return new
+
+    async def adopt(self, namespace: str, resync: Resynchronise) -> bool:
+        """Go on with the collection that the archive has now, as after a restore there.
+
+        What F covers was counted with the other one, so it goes. False: the archive has none.
+        """
+        pair = self.switch.registry.pairs.get(namespace)
+        found = await catalog.find_collection(self.switch.tiers.archive, namespace)
+        if pair is None or found is None or found.uuid is None:
+            return False
+        if found.uuid == pair.archive:
+            return True
+        self.switch.problems.set(
+            f"replaced {namespace}",
+            f"{namespace} was replaced in the archive from outside; the fast tier's documents and every "
+            "later write are applied to the new collection",
+        )
+        new = Pair(pair.fast, found.uuid, pair.since)
+        self.switch.registry.pairs[namespace] = new
+        # What was replayed before isn't in the new collection. Published last: a crash begins again.
+        await resync()
+        await self._publish_pair(namespace, new, lost=True)
+        return True
 
     async def _counterpart(self, namespace: str, found: catalog.Collection) -> uuid.UUID | None:
         existing = await catalog.find_collection(self.switch.tiers.archive, namespace)

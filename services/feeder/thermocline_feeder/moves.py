@@ -10,7 +10,7 @@ from thermocline_common import names
 from thermocline_common.coverage import KEEP_ALL, Coverage, State
 from thermocline_common.coverage_store import MAJORITY
 from thermocline_feeder.activation import Activation
-from thermocline_feeder.counterparts import Counterparts
+from thermocline_feeder.counterparts import Counterparts, Resynchronise
 from thermocline_feeder.plan.states import Wanted
 from thermocline_feeder.registry import Pair
 from thermocline_feeder.switch import Overtaken, Switch
@@ -42,6 +42,10 @@ class Moves:
     async def resolve(self, namespace: str) -> Pair | None:
         """F's collection isn't the known one: find out which it is, and publish the pair."""
         return await Counterparts(self.switch).resolve(namespace)
+
+    async def adopt(self, namespace: str, resync: Resynchronise) -> bool:
+        """A's collection isn't the known one: go on with what stands there; False: nothing does."""
+        return await Counterparts(self.switch).adopt(namespace, resync)
 
     async def list_in_archive(self, namespace: str) -> None:
         """``tiered`` in A: from now on nobody takes the namespace for an untiered one."""

@@ -69,6 +69,8 @@ class Replay:
     resolve: Resolve
     open_from: Callable[[], Awaitable[Timestamp]]
     """Where to open the stream; settles first whether F went back, or its oplog is too short."""
+    adopt: Callable[[str], Awaitable[bool]]
+    """The archive's collection was replaced: whether there is one to go on with."""
     position: Callable[[], Position | None]
     """The epoch in force."""
     paused: Callable[[], bool]
@@ -109,6 +111,8 @@ class Replay:
                 self.caught_up = False
                 if isinstance(cause, Restart):
                     pause = self.settings.back_off_first / 10
+                elif isinstance(cause, CollectionReplaced) and await self._adopted(cause.namespace):
+                    pause = self.settings.back_off_first
                 elif isinstance(cause, (TooManyRefused, CollectionReplaced)):
                     self.problems.set("replay", str(cause))
                     pause = self.settings.back_off_most
@@ -122,6 +126,15 @@ class Replay:
             pause = min(pause * 2, self.settings.back_off_most)
             if self.clock() - began > 10:
                 pause = self.settings.back_off_first
+
+    async def _adopted(self, namespace: str) -> bool:
+        try:
+            return await self.adopt(namespace)
+        except (PyMongoError, ThermoclineError) as error:
+            log.info(
+                "the archive's collection couldn't be looked at", extra={"error": str(error)[:200]}
+            )
+            return False
 
     async def _session(self) -> None:
         """One opening of the stream, until something goes wrong."""
