@@ -401,7 +401,10 @@ def test_without_the_fast_tier_untiered_collections_are_served(
 ) -> None:
     with ReplicaSet("gone") as gone:
         thermocline = Thermocline(
-            gone, archive, [{"namespace": "shop.orders", "ageField": "t", "maxAge": "30d"}]
+            gone,
+            archive,
+            [{"namespace": "shop.orders", "ageField": "t", "maxAge": "30d"}],
+            spec={"proxy": {"lease": "500ms", "barrierTimeout": "2s"}},
         )
         with archive.client() as direct:
             direct.shop.orders.create_index("t")
