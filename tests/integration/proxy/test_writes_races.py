@@ -17,6 +17,7 @@ from pymongo.read_concern import ReadConcern
 from support.direct import DirectWorld, close_world, open_world
 from support.mongod import ReplicaSet
 from thermocline_common import names
+from thermocline_common.copy_in import keep
 from thermocline_common.coverage import State, Tier
 from thermocline_common.ids import DocId
 from thermocline_common.sessions import is_reserved
@@ -517,3 +518,110 @@ async def test_a_keep_all_that_is_no_longer_complete_is_asked_for_in_the_archive
     world.set_coverage(complete=True)
     reply = await world.run({"insert": "orders", "documents": [{"_id": 2}]}, handle)
     assert ("fast", "insert: F holds everything") in world.counted
+
+
+# Everything at once, on one document
+
+
+async def _disturb(world: DirectWorld, evictor: MiniEvictor, done: asyncio.Event) -> None:
+    """Replay, announce, evict, and bring back, all the time; an eviction 1.5 s after its announcement."""
+    clock = asyncio.get_running_loop().time
+    seen: dict[uuid.UUID, float] = {}
+    while not done.is_set():
+        await world.replay()
+        await evictor.announce(1)
+        for _ in range(15):
+            await asyncio.sleep(0.1)
+            await world.replay()
+        await evictor.evict(1)
+        if evictor.evicted % 2:
+            await keep(world.tiers, world.coverage, [DocId.of_document(bson.encode({"_id": 1}))])
+        # As the feeder does after five minutes: longer than any operation that may have seen it lasts.
+        async for record in world.removed.find({"kind": {"$ne": "leaving"}}):
+            first = seen.setdefault(record["token"], clock())
+            void = await world.fast.find_one({"_id": 1}) or not await world.archive.find_one(
+                {"_id": 1}
+            )
+            if clock() - first > 3.0 and (void or record["kind"] == "evicted"):
+                await world.removed.delete_one({"_id": record["_id"], "token": record["token"]})
+
+
+async def test_every_acknowledged_increment_is_there(
+    world: DirectWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_module, "KEPT_SECONDS", 0.2)
+    evictor = MiniEvictor(world)
+    done = asyncio.Event()
+    task = asyncio.create_task(_disturb(world, evictor, done))
+    acknowledged = 0
+    ways: list[dict[str, Any]] = [
+        {"update": "orders", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"n": 1}}, "upsert": True}]},
+        {"findAndModify": "orders", "query": {"_id": 1}, "update": {"$inc": {"n": 1}}, "upsert": True},
+        {"update": "orders", "updates": [{"q": {"k": None}, "u": {"$inc": {"n": 1}}}]},
+    ]  # fmt: skip
+    end = asyncio.get_running_loop().time() + 10
+
+    async def work(number: int) -> None:
+        nonlocal acknowledged
+        while asyncio.get_running_loop().time() < end:
+            reply = await world.run(ways[number % len(ways)], handle)
+            assert reply["ok"] == 1.0, reply
+            acknowledged += reply.get("n", reply.get("lastErrorObject", {}).get("n", 0))
+            await asyncio.sleep(0.3)
+
+    await world.run(ways[0], handle)
+    acknowledged += 1
+    await asyncio.gather(*map(work, range(4)))
+    done.set()
+    await task
+    assert [d["n"] for d in await world.truth()] == [acknowledged]
+    assert evictor.evicted > 0
+
+
+async def test_an_insert_is_a_lock_and_a_delete_its_release(
+    world: DirectWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never two holders, and every release finds the document, wherever it is by then."""
+    monkeypatch.setattr(run_module, "KEPT_SECONDS", 0.2)
+    monkeypatch.setattr("thermocline_proxy.writes.singles.RECORDED_SECONDS", 0.2)
+    monkeypatch.setattr("thermocline_proxy.writes.batches.RECORDED_SECONDS", 0.2)
+    evictor = MiniEvictor(world)
+    done = asyncio.Event()
+    task = asyncio.create_task(_disturb(world, evictor, done))
+    holders: set[int] = set()
+    taken = 0
+    end = asyncio.get_running_loop().time() + 10
+
+    async def work(number: int) -> None:
+        nonlocal taken
+        while asyncio.get_running_loop().time() < end:
+            got = await world.run(
+                {"insert": "orders", "documents": [{"_id": 1, "owner": number}]}, handle
+            )
+            if "writeErrors" in got:
+                assert got["writeErrors"][0]["code"] == 11000
+                await asyncio.sleep(0.2)
+                continue
+            assert not holders
+            holders.add(number)
+            taken += 1
+            before = evictor.evicted
+            for _ in range(200 if taken in (3, 6) else 1):
+                await asyncio.sleep(0.1)
+                if evictor.evicted > before:
+                    break
+            holders.discard(number)
+            query = {"_id": 1} if taken % 2 else {"owner": number}
+            released = await world.run(
+                {"delete": "orders", "deletes": [{"q": query, "limit": 1}]}, handle
+            )
+            assert released["n"] == 1, released
+
+    await asyncio.gather(*map(work, range(3)))
+    done.set()
+    await task
+    await world.replay()
+    assert await world.truth() == []
+    assert await world.archive.count_documents({}) == 0
+    assert taken >= 3
+    assert evictor.evicted > 0

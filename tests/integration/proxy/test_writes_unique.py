@@ -233,7 +233,7 @@ async def test_every_shape_of_a_key_is_found_in_the_archive(
     shapes = [*({"a": shape} for shape in SHAPES), {}]
     pairs = list(itertools.product(shapes, shapes))
     duplicates = 0
-    for cold, new in random.Random(".".join(paths)).sample(pairs, 150):
+    for cold, new in random.Random(".".join(paths)).sample(pairs, 100):
         for collection in (world.archive, comparison.plain):
             await collection.insert_one({"_id": "cold", **cold})
         insert = {"insert": "orders", "documents": [{"_id": "new", **new}]}
@@ -244,5 +244,5 @@ async def test_every_shape_of_a_key_is_found_in_the_archive(
         await world.fast.delete_many({})
         for collection in (world.archive, comparison.plain):
             await collection.delete_many({})
-    assert duplicates > 10
+    assert duplicates > 5
     await close_world(world)
