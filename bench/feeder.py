@@ -52,14 +52,14 @@ async def replay_rate(
     orders = fast["bench"]["orders"]
     for start in range(0, count, 5000):
         await orders.insert_many([document(i) for i in range(start, min(count, start + 5000))])
-    reply = await fast.admin.command({"appendOplogNote": 1, "data": {"x": 1}, "writeConcern": {"w": "majority"}})
     await marker(fast, archive)
     feeder.process.pause()
     order = list(range(count))
     random.shuffle(order)
     for start in range(0, count, 2000):
         await orders.bulk_write(
-            [UpdateOne({"_id": i}, {"$inc": {"n": 1}}) for i in order[start : start + 2000]], ordered=False
+            [UpdateOne({"_id": i}, {"$inc": {"n": 1}}) for i in order[start : start + 2000]],
+            ordered=False,
         )
     reply = await write_marker(fast)
     feeder.process.resume()
@@ -88,7 +88,11 @@ async def marker(fast: AsyncMongoClient[Any], archive: AsyncMongoClient[Any]) ->
 
 
 async def lags(
-    fast: AsyncMongoClient[Any], archive: AsyncMongoClient[Any], rate: int, seconds: float, count: int
+    fast: AsyncMongoClient[Any],
+    archive: AsyncMongoClient[Any],
+    rate: int,
+    seconds: float,
+    count: int,
 ) -> tuple[list[float], float]:
     written: dict[tuple[int, int], float] = {}
     arrived: list[float] = []

@@ -411,3 +411,12 @@ async def test_swapped_tiers_are_refused(
         await tiers.fast["shop"]["orders"].insert_one({"_id": "new", "u": -1})
         await feeder.replayed()
     assert await tiers.archive["shop"]["orders"].count_documents({}) == 101
+
+
+async def test_it_can_be_stopped_at_any_moment(tiers: Tiers, follower: ManifestFollower) -> None:
+    for turn in range(12):
+        feeder = Feeder(tiers, follower)
+        feeder.start()
+        await asyncio.sleep(0.13 * turn)
+        async with asyncio.timeout(8):
+            await feeder.stop()

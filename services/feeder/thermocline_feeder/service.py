@@ -29,6 +29,8 @@ from thermocline_feeder.states import Admission, wanted
 
 log = logging.getLogger(__name__)
 
+END_SECONDS = 10.0
+"""For a clean end, which reverts a switch and gives replay up, before it is asked for again."""
 DRAINED, NOT_DRAINED = 0, 3
 """Exit codes of ``--drain-and-exit``."""
 
@@ -74,7 +76,7 @@ class FeederService:
                     await asyncio.wait({work, stop}, return_when=asyncio.FIRST_COMPLETED)
                 finally:
                     # Nothing may go on in the background, whoever ends this.
-                    work.cancel()
+                    await _end(work)
                 result = (await asyncio.gather(work, return_exceptions=True))[0]
                 if isinstance(result, (Fenced, asyncio.CancelledError)):
                     if isinstance(result, Fenced):
@@ -334,6 +336,13 @@ class FeederService:
         if self.parts is None:
             return own
         return own | report(self.parts, targets, self._rate[2], self._window)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    """Cancel a task until it has ended; a single cancellation can get lost in what it awaits."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait({task}, timeout=END_SECONDS)
 
 
 async def oplog_window(fast: catalog.Client, checkpoint: Timestamp | None) -> float | None:

@@ -70,7 +70,9 @@ class States:
                         log.info("states can't be read now", extra={"error": str(error)[:200]})
                     self.changed.clear()
                     try:
-                        await asyncio.wait_for(self.changed.wait(), self.settings.state_poll)
+                        # Not wait_for: in Python 3.11 it swallows a cancellation that comes with the event.
+                        async with asyncio.timeout(self.settings.state_poll):
+                            await self.changed.wait()
                     except TimeoutError:
                         continue
         finally:
