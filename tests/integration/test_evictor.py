@@ -356,15 +356,15 @@ async def test_quarantined_ids_never_leave(world: World) -> None:
 
 
 async def test_two_evictors_at_once(world: World) -> None:
-    await prepare(world, 400, floor=days_ago(900))
+    await prepare(world, 200, floor=days_ago(900))
     before = await documents(world.tiers.fast, NS)
     one, two = world.eviction(), world.eviction()
     async with world.feeder:
         done = lambda: is_empty(world)  # noqa: E731
-        await asyncio.gather(world.run(one, done, 40), world.run(two, done, 40))
+        await asyncio.gather(world.run(one, done, 90), world.run(two, done, 90))
     assert await documents(world.tiers.archive, NS) == before
     total = one.report.ledger.deleted + two.report.ledger.deleted
-    assert total == one.report.ledger.confirmed + two.report.ledger.confirmed == 400
+    assert total == one.report.ledger.confirmed + two.report.ledger.confirmed == 200
     assert not one.report.mismatches
     assert not two.report.mismatches
 

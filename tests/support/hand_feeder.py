@@ -113,7 +113,7 @@ async def records(tiers: Tiers, namespace: str, **fields: Any) -> dict[DocId, Re
 class HandFeeder:
     """Replays one namespace; ``async with`` keeps it running in the background."""
 
-    def __init__(self, tiers: Tiers, namespace: str, pause: float = 0.01) -> None:
+    def __init__(self, tiers: Tiers, namespace: str, pause: float = 0.02) -> None:
         self.tiers = tiers
         self.namespace = namespace
         self.pause = pause

@@ -109,8 +109,8 @@ class Announcing:
         self._report.ledger.skip([Verdict.RECORDED.value] * (len(wanted) - len(tokens)))
         return {i: Pending(token, digest(fast[i]), due) for i, token in tokens.items()}
 
-    async def count_page(self, coverage: Coverage, horizon: dt.datetime) -> bool:
-        """Count what would be evicted from the next page; False: the pass is over."""
+    async def count_page(self, coverage: Coverage, horizon: dt.datetime) -> int:
+        """Count what would be evicted from the next page; how many were looked at, 0: the pass is over."""
         settings = self._tools.settings
         without_floor = _uncovered(coverage)
         found = await self._next_page(
@@ -120,12 +120,12 @@ class Announcing:
             if self._counting or self._report.would_evict is None:
                 self._report.would_evict = self._counted if self._counting else 0
                 self._counting = False
-            return False
+            return 0
         if not self._counting:
             self._counting, self._counted = True, 0
         _, _, verdicts = await self._look(without_floor, found, horizon)
         self._counted += sum(v is Verdict.DELETABLE for v in verdicts.values())
-        return True
+        return len(found)
 
     async def _next_page(self, coverage: Coverage, bound: int, pause: float) -> list[DocId] | None:
         tools = self._tools

@@ -86,7 +86,7 @@ class Eviction:
             return Next.LATER
         if orders.mode is EvictorMode.DRY_RUN:
             await self._stand_down(policy.namespace, "dry run", keep_counting=True)
-            return await self._count(coverage, horizon)
+            return await self._count(coverage, horizon, orders.pace)
         self.report.would_evict = None
         await self.announcing.look_at_suspects(coverage, horizon)
         if self.announcing.mismatches.confirmed:
@@ -105,13 +105,19 @@ class Eviction:
         self._raise_due = True
         return Next.AT_ONCE if busy else Next.SOON if self._pending else Next.LATER
 
-    async def _count(self, coverage: Coverage, horizon: dt.datetime) -> Next:
-        started = self.tools.clock()
-        while self.tools.clock() - started < self.tools.settings.turn_seconds:
-            self.tools.beat()
-            if not await self.announcing.count_page(coverage, horizon):
+    async def _count(self, coverage: Coverage, horizon: dt.datetime, pace: str | int) -> Next:
+        tools = self.tools
+        end = tools.clock() + tools.settings.turn_seconds
+        while tools.clock() < end and not tools.stopping():
+            tools.beat()
+            started = tools.clock()
+            looked = await self.announcing.count_page(coverage, horizon)
+            if not looked:
                 await self.announcing.look_at_suspects(coverage, horizon)
                 return Next.LATER
+            took = tools.clock() - started
+            tools.latency = tools.latency.observe(took)
+            await tools.rest(rest_seconds(pace, looked, took, tools.latency))
         return Next.SOON
 
     async def _raise(self, coverage: Coverage, horizon: dt.datetime, max_age: dt.timedelta) -> bool:
