@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from thermocline_common import coverage_store
 from thermocline_common.coverage import Coverage
 from thermocline_common.ids import DocId
+from thermocline_common.raw_reads import read_records
 from thermocline_evictor import candidates, confirm, records
 from thermocline_evictor.confirm import ArchiveView
 from thermocline_evictor.plan.cutoff import bound_of
@@ -92,6 +93,11 @@ class Announcing:
         if found is None:
             return None
         ids = [i for i in found if i not in pending]
+        # What has a record is another's: looking at it would only write archive times, and each of
+        # those makes the other evictor's transaction conflict.
+        recorded = await read_records(tools.tiers.fast, coverage.namespace, ids)
+        self._report.ledger.skip([Verdict.RECORDED.value] * len(recorded))
+        ids = [i for i in ids if i not in recorded]
         if not ids:
             return {}
         view, fast, verdicts = await self._look(coverage, ids, horizon)
