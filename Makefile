@@ -12,6 +12,8 @@ BIN := $(VENV)/bin
 # Content, not time stamps: a fresh clone or a branch switch installs again only if it must.
 STAMP := $(VENV)/.installed-$(shell cat requirements.lock pyproject.toml | cksum | cut -d' ' -f1)
 PYTEST := $(BIN)/pytest
+# A file stays in one process, with servers of its own; most tests wait rather than compute.
+PROCESSES ?= 2
 
 .PHONY: help venv lock demo test fmt lint types imports gate differential chaos unit integration protocol compat crds bench check
 
@@ -37,7 +39,7 @@ demo: venv ## both tiers and all services on this machine, with an application (
 	@PYTHONPATH=tests $(BIN)/python -m demo $(if $(KEEP),--keep)
 
 test: venv ## unit, integration and protocol tests, samples of compat, differential and chaos
-	@$(PYTEST) tests
+	@$(PYTEST) tests -n $(PROCESSES) --dist loadfile
 
 unit: venv ## pure tests only: seconds
 	@$(PYTEST) tests/unit
