@@ -3,7 +3,7 @@
 Only the tier that executed a statement knows; executed again on the other tier it would count twice.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from bson.max_key import MaxKey
 from bson.raw_bson import RawBSONDocument
 from pymongo import ReadPreference
 
-from thermocline_common.coverage import Tier
+from thermocline_common.coverage import Coverage, State, Tier
 from thermocline_common.ids import DOCUMENT, wrap
 from thermocline_proxy.commands.command import Command, element, raw_element
 from thermocline_proxy.ports import Reply
@@ -35,12 +35,63 @@ class Executed:
     reply: Reply
 
 
+class Sessions:
+    """Sessions whose writes from before a switch are over: the lowest ``txnNumber`` that was looked up
+    in vain, by switch, user and session.
+
+    A session does one thing after the other with growing numbers, so a higher one is newer than that
+    look-up, which came after the switch. Forgetting one only costs another look-up.
+    """
+
+    def __init__(self, limit: int = 50_000) -> None:
+        self._limit = limit
+        self._vain: dict[Hashable, int] = {}
+
+    def newer(self, key: Hashable, txn_number: int) -> bool:
+        """Whether a command with this number can't have been executed before the switch."""
+        found = self._vain.get(key)
+        return found is not None and txn_number >= found
+
+    def note(self, key: Hashable, txn_number: int) -> None:
+        """The tier left behind doesn't know this number, nor a later one."""
+        if len(self._vain) >= self._limit:
+            del self._vain[next(iter(self._vain))]
+        self._vain[key] = min(txn_number, self._vain.get(key, txn_number))
+
+
+_sessions = Sessions()
+
+
+def _switch(coverage: Coverage) -> Hashable:
+    """Tells this switch of the namespace from all others.
+
+    Each activation makes F's collection anew; ``raised`` doesn't change in ``Passthrough`` and does
+    with each change of state.
+    """
+    if coverage.state is State.ACTIVE:
+        return (coverage.namespace, coverage.fast_uuid)
+    return (coverage.namespace, coverage.state, coverage.raised)
+
+
 async def known_elsewhere(run: Run, tier: Tier) -> bool:
     """Whether the other tier has heard of the command's ``txnNumber`` (or a later one) in its session."""
     command = run.request.command
     lsid = command.get("lsid")
     if lsid is None or "txnNumber" not in command.fields:
         return False
+    txn_number = number(command.fields["txnNumber"])
+    key = None
+    if run.held is not None:
+        key = (tier, _switch(run.held), run.request.identity, bytes(lsid.raw))
+        if _sessions.newer(key, txn_number):
+            return False
+    known = await _ask(run, tier, lsid, txn_number)
+    if key is not None and not known:
+        _sessions.note(key, txn_number)
+    return known
+
+
+async def _ask(run: Run, tier: Tier, lsid: RawBSONDocument, txn_number: int) -> bool:
     session = fields_of(bytes(lsid.raw))
     if b"id" not in session:
         return False
@@ -49,7 +100,7 @@ async def known_elsewhere(run: Run, tier: Tier) -> bool:
     between = wrap(raw_element("$gte", DOCUMENT, low), raw_element("$lt", DOCUMENT, high))
     query: dict[str, Any] = {
         "_id": RawBSONDocument(between),
-        "txnNum": {"$gte": bson.Int64(number(command.fields["txnNumber"]))},
+        "txnNum": {"$gte": bson.Int64(txn_number)},
     }
     tiers = run.gateway.tiers
     client = tiers.fast if tier is Tier.FAST else tiers.archive
