@@ -29,6 +29,7 @@ from thermocline_proxy.leased import leased
 from thermocline_proxy.ports import Reply, Request
 from thermocline_proxy.routing.snapshot import Snapshot
 from thermocline_proxy.sessions import ClientSession, refuse_reserved
+from thermocline_proxy.transactions import Transactions
 from thermocline_proxy.wire.opmsg import Message
 from thermocline_proxy.wire.replies import OK
 
@@ -43,6 +44,7 @@ class Dispatcher:
         self._proxy = proxy
         self._cursors = CursorCommands(proxy)
         self._archive = ArchiveCommands(proxy)
+        self._transactions = Transactions(proxy, self._decided, self._archive.statement)
         self._ways: Mapping[Kind, Callable[[Request, Entry, ClientSession], Awaitable[bytes]]] = {
             Kind.LOCAL: self._local,
             Kind.LOGIN: self._login,
@@ -84,7 +86,11 @@ class Dispatcher:
         if lsid is not None:
             refuse_reserved(message.body[lsid[2] : lsid[3]])
         request = Request(command, session.identity, session.id, deadline)
+        in_transaction = b"autocommit" in message.spans or b"startTransaction" in message.spans
         try:
+            if in_transaction and entry.kind is not Kind.TRANSACTION:
+                _refuse_closed(touched(command, entry))
+                return await self._transactions.statement(request, entry)
             return await self._ways[entry.kind](request, entry, session)
         except CommandError as error:
             raise _retryable(error, message) from error
@@ -191,8 +197,6 @@ class Dispatcher:
             if entry.kind is Kind.WRITE and _was_left(touches.target, snapshot):
                 return await self._written(request, snapshot)
             return await self._archive.statement(request, entry, snapshot)
-        if "autocommit" in request.command.fields:
-            await self._refuse_in_transaction(touches, snapshot)
         if snapshot.touches_tiered(touches.written):
             raise CommandError(
                 Code.IllegalOperation,
@@ -204,23 +208,6 @@ class Dispatcher:
                 return await self._archive.statement(request, entry, snapshot)
             return await self._written(request, snapshot)
         return await self._handed(reads, request, snapshot)
-
-    async def _refuse_in_transaction(self, touches: Touched, snapshot: Snapshot) -> None:
-        found = [snapshot.tierings.get(namespace) for namespace in touches.all]
-        if any(tiering and tiering.coverage.state is State.PAUSING for tiering in found):
-            # The driver repeats the transaction; by then it may be clear where it belongs.
-            with contextlib.suppress(CommandError):
-                await self._proxy.leases.wait_for_change(snapshot, time.monotonic() + 1.0)
-            raise CommandError(
-                Code.WriteConflict,
-                f"{touches.target} is being switched between the tiers: repeat the transaction",
-                labels=("TransientTransactionError",),
-            )
-        raise CommandError(
-            Code.OperationNotSupportedInTransaction,
-            f"{touches.target} is tiered, and transactions on tiered collections are not served "
-            "yet: run the statement outside a transaction, or take the collection's policy out",
-        )
 
     async def _written(self, request: Request, snapshot: Snapshot) -> bytes:
         """A tiered write. One without acknowledgement is acknowledged here: what to do next
@@ -252,7 +239,9 @@ class Dispatcher:
         return snapshot
 
     async def _ended(self, request: Request, entry: Entry, session: ClientSession) -> bytes:
-        return await self._archive.plain(request)
+        if not {"autocommit", "txnNumber", "lsid"} <= request.command.fields.keys():
+            return await self._archive.plain(request)  # refused, in the server's words
+        return await self._transactions.end(request)
 
     async def _admin(self, request: Request, entry: Entry, session: ClientSession) -> bytes:
         return await self._archive.admin(request, entry)
@@ -288,11 +277,7 @@ class Dispatcher:
                 snapshot = await self._proxy.leases.current(request.deadline)
             affected = {ns for ns in known if _is_tiered(ns, snapshot)}
         if affected:
-            if (
-                entry.name in _CREATED
-                and "viewOn" not in command.fields
-                and "autocommit" not in command.fields
-            ):
+            if entry.name in _CREATED and "viewOn" not in command.fields:
                 return await self._handed(writes, request, snapshot)
             raise CommandError(
                 Code.CommandNotSupported,

@@ -136,7 +136,7 @@ class Relay:
         spans = scan(frame, BODY)
         kind, _, start, end = next(iter(spans.values()))
         database = spans[b"$db"]
-        if kind != 2 or database[0] != 2:
+        if kind != 2 or database[0] != 2 or b"autocommit" in spans:
             return None
         leases = self._leases
         snapshot = leases.snapshot
