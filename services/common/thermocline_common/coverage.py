@@ -54,7 +54,8 @@ class Coverage:
     ``archive_cluster_time`` the archive's own signed ``$clusterTime`` document that goes with it.
     ``published_at``: a cluster time of F at which ``floor`` (or ``complete``) was verified.
     ``raised`` counts raises of the floor, changes of age field and of state. ``look_back`` names the
-    tier that was left by the last switch, for 30 minutes after it.
+    tier that was left by the last switch, for 30 minutes after it. ``activated_at``: a cluster time of F
+    at which the activation had emptied F, and nobody had written yet: no change stream begins before.
     """
 
     namespace: str
@@ -73,6 +74,7 @@ class Coverage:
     raised: int = 0
     epoch: uuid.UUID | None = None
     look_back: Tier | None = None
+    activated_at: Timestamp | None = None
     unique: tuple[UniqueIndex, ...] = ()
     unknown_fields: Mapping[str, Any] = field(default_factory=dict)
 
@@ -87,6 +89,7 @@ def parse_coverage(document: Mapping[str, Any]) -> Coverage:
     known = {
         "_id", "formatVersion", "owner", "state", "target", "ageField", "keep", "uuids", "archiveTime",
         "archiveClusterTime", "floor", "complete", "publishedAt", "claim", "raised", "epoch", "lookBack", "unique",
+        "activatedAt",
     }  # fmt: skip
     return Coverage(
         namespace=document["_id"],
@@ -105,6 +108,7 @@ def parse_coverage(document: Mapping[str, Any]) -> Coverage:
         raised=int(document.get("raised", 0)),
         epoch=document.get("epoch"),
         look_back=Tier(look_back) if look_back else None,
+        activated_at=document.get("activatedAt"),
         unique=tuple(
             UniqueIndex(u["name"], tuple(u["paths"]), bool(u["plain"]))
             for u in document.get("unique", ())

@@ -6,6 +6,7 @@ from bson.timestamp import Timestamp
 from thermocline_common.coverage import Tier
 from thermocline_common.errors import Code, CommandError
 from thermocline_common.ids import ARRAY, DOCUMENT, elements
+from thermocline_proxy import reads
 from thermocline_proxy.commands.catalog import CLOSED_DATABASES, Entry, Kind
 from thermocline_proxy.commands.command import Command, element
 from thermocline_proxy.commands.readconcern import read_concern, untiered_concern
@@ -34,7 +35,7 @@ class ArchiveCommands:
 
     async def statement(self, request: Request, entry: Entry, snapshot: Snapshot) -> bytes:
         """A statement on namespaces that are untiered under ``snapshot``."""
-        command = request.command
+        command = await self._watched(request, snapshot)
         _refuse_times(command)
         preference = read_preference(command) if entry.any_member else None
         in_transaction = "autocommit" in command.fields
@@ -74,6 +75,17 @@ class ArchiveCommands:
             may_send=lambda: alive(snapshot),
         )
         return reply.raw
+
+    async def _watched(self, request: Request, snapshot: Snapshot) -> Command:
+        """A change stream as the archive gets it; any other command as it is."""
+        tiering = snapshot.tierings.get(request.command.namespace)
+
+        async def now() -> Timestamp | None:
+            return await self._time(request, False)
+
+        return await reads.on_archive(
+            request.command, None if tiering is None else tiering.coverage, now
+        )
 
     async def _time(self, request: Request, primary: bool) -> Timestamp | None:
         """What "after T" means for an untiered namespace: the archive's primary's current time.

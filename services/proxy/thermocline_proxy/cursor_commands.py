@@ -12,6 +12,7 @@ from thermocline_proxy.cursors import Home
 from thermocline_proxy.exchange import error_code
 from thermocline_proxy.gateway import Proxy
 from thermocline_proxy.ports import Reply, Request
+from thermocline_proxy.reads import follow
 
 
 class CursorCommands:
@@ -26,11 +27,12 @@ class CursorCommands:
         cursor_id = command.get("getMore")
         if not isinstance(cursor_id, Int64):
             return (await self._at(Home(Tier.ARCHIVE, ""), request, command)).raw
+        before = self._proxy.leases.snapshot
         home = self._proxy.cursors.find(cursor_id)
         if home is not None:
             reply = await self._at(home, request, command)
             self._note(reply, cursor_id, home)
-            return reply.raw
+            return (await follow(reply, request, self._proxy.gateway, before)).raw
         answer: Reply | None = None
         for place in self._places():
             try:
@@ -41,7 +43,7 @@ class CursorCommands:
                 continue  # the fast tier can't be asked: the archive's answer stands
             if error_code(reply.raw) != Code.CursorNotFound:
                 self._note(reply, cursor_id, place)
-                return reply.raw
+                return (await follow(reply, request, self._proxy.gateway, before)).raw
             answer = answer or reply
         if answer is None:
             raise CommandError(Code.CursorNotFound, f"cursor id {int(cursor_id)} not found")
@@ -50,12 +52,15 @@ class CursorCommands:
     def _note(self, reply: Reply, cursor_id: int, home: Home) -> None:
         """An open cursor is remembered by the exchange; an exhausted or unknown one is forgotten."""
         document = reply.decode()
+        streams = self._proxy.gateway.streams
         if document.get("ok"):
             if not document["cursor"]["id"]:
+                streams.forget(cursor_id)
                 self._proxy.cursors.forget(cursor_id)
             else:
                 self._proxy.cursors.remember(cursor_id, home.tier, reply.member)
         elif document.get("code") == Code.CursorNotFound:
+            streams.forget(cursor_id)
             self._proxy.cursors.forget(cursor_id)
 
     def _places(self) -> Iterator[Home]:
@@ -107,6 +112,7 @@ class CursorCommands:
             lost += part["cursorsNotFound"]
             for cursor_id in known:
                 self._proxy.cursors.forget(cursor_id)
+                self._proxy.gateway.streams.forget(cursor_id)
         failure: bytes | None = None
         for place in self._places():
             if not lost:

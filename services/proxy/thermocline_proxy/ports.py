@@ -6,7 +6,7 @@ points around the real parts.
 
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from bson.timestamp import Timestamp
@@ -15,6 +15,7 @@ from thermocline_common.copy_in import Tiers
 from thermocline_common.coverage import Tier
 from thermocline_common.ids import DocId
 from thermocline_proxy.commands.command import Command
+from thermocline_proxy.open_streams import OpenStreams
 from thermocline_proxy.routing.snapshot import Snapshot
 
 __all__ = [
@@ -141,8 +142,8 @@ class Gateway:
     """Everything a handler of tiered statements works with.
 
     ``tiers``: PyMongo clients logged in as the proxy's own user, for records, copies, coverage and
-    look-ups only, never for a client's commands. ``clock``: monotonic seconds. ``count(reason)``
-    counts a route's reason for metrics.
+    look-ups only, never for a client's commands. ``clock``: monotonic seconds. ``count(reason, tier)``
+    counts a route's reason for metrics; reasons of writes begin with ``write-``. ``streams``: change streams that are open on tiered collections.
     """
 
     exchange: Exchange
@@ -152,6 +153,7 @@ class Gateway:
     clock: Callable[[], float]
     proxy_id: uuid.UUID
     count: Callable[[str, str], None]
+    streams: OpenStreams = field(default_factory=OpenStreams)
 
 
 class Handler(Protocol):

@@ -1,5 +1,8 @@
 """Reads of tiered namespaces: the shell that takes the routes that ``routing`` decides."""
 
+from thermocline_proxy.commands.change_streams import RESUMABLE
+from thermocline_proxy.reads.archive_streams import on_archive
 from thermocline_proxy.reads.handler import handle
+from thermocline_proxy.reads.watching import follow
 
-__all__ = ["handle"]
+__all__ = ["RESUMABLE", "follow", "handle", "on_archive"]

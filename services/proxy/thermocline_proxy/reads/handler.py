@@ -9,6 +9,7 @@ from thermocline_proxy.reads.by_key import Elsewhere, KeyReads
 from thermocline_proxy.reads.lookups import Lookups
 from thermocline_proxy.reads.replies import error_code, first_batch, is_final_error, name_tier
 from thermocline_proxy.reads.sender import LeaseEnded, Sender
+from thermocline_proxy.reads.watching import open_stream
 from thermocline_proxy.routing import newest
 from thermocline_proxy.routing.decide import archive_route, decide, namespaces_of
 from thermocline_proxy.routing.questions import Question, ask
@@ -22,6 +23,7 @@ from thermocline_proxy.routing.routes import (
     Reason,
     Refused,
     Route,
+    StreamRead,
     UniqueRead,
     tier_of,
 )
@@ -71,6 +73,9 @@ class _Read:
             return await self._explain(route)
         if isinstance(route, ArchiveRead):
             return await self.sender.archive(route)
+        if isinstance(route, StreamRead):
+            coverage = self.sender.snapshot.tierings[self.question.namespace].coverage
+            return await open_stream(self.sender, route.watch, coverage)
         try:
             return await self._ask_fast(route)
         except Elsewhere as elsewhere:

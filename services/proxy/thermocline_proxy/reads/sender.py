@@ -57,6 +57,12 @@ class Sender:
         command, after = for_fast(command or self.command, max(times, default=None))
         return await self._run(Tier.FAST, command, to_primary or self.primary, after)
 
+    async def stream(self, command: Command) -> Reply:
+        """Open a change stream on F: it rests on no floor."""
+        self.check_lease()
+        after = read_concern(command).after
+        return await self._run(Tier.FAST, command, self.primary, after)
+
     async def archive(self, route: ArchiveRead, command: Command | None = None) -> Reply:
         """Ask A as ``route`` says: behind the barrier, or not before ``archive_time``."""
         command = command or self.command

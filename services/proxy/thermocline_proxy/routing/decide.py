@@ -6,6 +6,7 @@ from typing import Final
 from thermocline_common.coverage import Coverage, State
 from thermocline_common.errors import Code
 from thermocline_common.ids import wrap
+from thermocline_proxy.commands.change_streams import Watch, watch_of
 from thermocline_proxy.commands.command import Command
 from thermocline_proxy.commands.predicates import (
     listed_ids,
@@ -36,6 +37,7 @@ from thermocline_proxy.routing.routes import (
     Reason,
     Refused,
     Route,
+    StreamRead,
     UniqueRead,
 )
 from thermocline_proxy.routing.snapshot import Snapshot, Tiering
@@ -60,12 +62,6 @@ def decide(command: Command, snapshot: Snapshot) -> Route:
             "the namespace is tiered, but its state on the fast tier isn't known yet",
             wait=True,
         )
-    if pipeline is not None and pipeline.change_stream and _watches_tiered(question, snapshot):
-        return Refused(
-            Reason.CHANGE_STREAM,
-            Code.CommandNotSupported,
-            "change streams on tiered namespaces aren't supported by this version of Thermocline",
-        )
     target = pipeline.written if pipeline is not None else None
     if target is not None and snapshot.touches_tiered(frozenset((target,))):
         return Refused(
@@ -82,6 +78,9 @@ def decide(command: Command, snapshot: Snapshot) -> Route:
             Code.OperationNotSupportedInTransaction,
             "transactions on tiered namespaces aren't supported by this version of Thermocline",
         )
+    watch = watch_of(question.command)
+    if watch is not None:
+        return _stream(question, watch, snapshot)
     active = _active(namespaces, snapshot)
     if not active:
         return ArchiveRead(Reason.PAUSING, barrier=False, tiered=False)
@@ -157,20 +156,35 @@ def namespaces_of(question: Question, snapshot: Snapshot) -> frozenset[str]:
 def _active(namespaces: frozenset[str], snapshot: Snapshot) -> list[Tiering]:
     """The tierings whose truth is in F: ``Active``, or on the way from there to ``Passthrough``."""
     found = [snapshot.tiering(namespace) for namespace in sorted(namespaces)]
-    return [t for t in found if t is not None and not _still_archive(t.coverage)]
+    return [t for t in found if t is not None and on_fast_by_state(t.coverage)]
 
 
-def _still_archive(coverage: Coverage) -> bool:
-    return coverage.state is State.PAUSING and coverage.target is State.ACTIVE
+def on_fast_by_state(coverage: Coverage) -> bool:
+    """Whether F has the say about a namespace that isn't in ``Passthrough``."""
+    return coverage.state is State.ACTIVE or coverage.target is State.PASSTHROUGH
 
 
-def _watches_tiered(question: Question, snapshot: Snapshot) -> bool:
-    if question.command.collection is not None:
-        return snapshot.touches_tiered(frozenset((question.namespace,)))
-    database = question.command.database
-    prefix = "" if database == "admin" else f"{database}."
-    known = frozenset(snapshot.tierings) | snapshot.listed
-    return snapshot.touches_tiered(frozenset(ns for ns in known if ns.startswith(prefix)))
+def _stream(
+    question: Question, watch: Watch, snapshot: Snapshot
+) -> StreamRead | ArchiveRead | Refused:
+    """Of one collection whose truth is in F: there. Of anything untiered, or a whole database: A."""
+    if question.namespace in snapshot.views:
+        return Refused(
+            Reason.VIEW,
+            Code.CommandNotSupportedOnView,
+            f"Namespace {question.namespace} is a view, not a collection",
+        )
+    tiering = snapshot.tiering(question.namespace)
+    if tiering is None:
+        return ArchiveRead(Reason.UNTIERED, barrier=False, tiered=False)
+    if on_fast_by_state(tiering.coverage):
+        return StreamRead(watch)
+    return Refused(
+        Reason.PAUSING,
+        Code.ExceededTimeLimit,
+        f"{question.namespace} is being switched: a change stream opened now would end at once",
+        wait=True,
+    )
 
 
 def _on_fast(question: Question, snapshot: Snapshot) -> Route | Reason:
@@ -178,7 +192,7 @@ def _on_fast(question: Question, snapshot: Snapshot) -> Route | Reason:
     if question.namespace in snapshot.views:
         return Reason.VIEW
     tiering = snapshot.tiering(question.namespace)
-    if tiering is None or _still_archive(tiering.coverage):
+    if tiering is None or not on_fast_by_state(tiering.coverage):
         return Reason.JOIN
     if not question.suits_fast or question.filter is None:
         return Reason.OPTION

@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from thermocline_common.coverage import Tier
 from thermocline_common.ids import DocId
+from thermocline_proxy.commands.change_streams import Watch
 
 
 class Reason(StrEnum):
@@ -19,6 +20,7 @@ class Reason(StrEnum):
     NEWEST_FIRST = "newest-first"
     ANY_MATCH = "any-match"
     COMPLETE = "complete"
+    CHANGE_STREAM = "change-stream"
     # The archive answers.
     UNTIERED = "untiered"
     PAUSING = "pausing"
@@ -44,7 +46,6 @@ class Reason(StrEnum):
     QUARANTINED = "quarantined"
     SNAPSHOT = "snapshot"
     TRANSACTION = "transaction"
-    CHANGE_STREAM = "change-stream"
     WRITES_TIERED = "writes-tiered"
 
 
@@ -120,6 +121,14 @@ class ArchiveRead:
 
 
 @dataclass(frozen=True, slots=True)
+class StreamRead:
+    """A change stream of one tiered collection: F, whose events the application made itself."""
+
+    watch: Watch
+    reason: Reason = Reason.CHANGE_STREAM
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """Nobody answers. ``wait``: a newer snapshot may change that."""
 
@@ -130,7 +139,15 @@ class Refused:
 
 
 Route: TypeAlias = (
-    PointRead | UniqueRead | IdsRead | FastRead | NewestRead | AnyRead | ArchiveRead | Refused
+    PointRead
+    | UniqueRead
+    | IdsRead
+    | FastRead
+    | NewestRead
+    | AnyRead
+    | StreamRead
+    | ArchiveRead
+    | Refused
 )
 
 
