@@ -85,16 +85,22 @@ class Watch:
         return _namespace(self.status.get(service, {}), service, self.namespace)
 
     @property
-    def routes(self) -> dict[str, dict[str, int]]:
-        """Reads by tier and reason, as the proxy counted them."""
+    def _counts(self) -> dict[str, dict[str, int]]:
         found = self.status.get("proxy", {}).get("proxy", {}).get("routes", {})
         return {tier: dict(found.get(tier, {})) for tier in ("fast", "archive")}
 
     @property
+    def routes(self) -> dict[str, dict[str, int]]:
+        """Reads by tier and reason, as the proxy counted them."""
+        return {
+            tier: {r: n for r, n in reasons.items() if not r.startswith("write-")}
+            for tier, reasons in self._counts.items()
+        }
+
+    @property
     def promoted(self) -> int:
         """Documents that writes brought into the fast tier."""
-        counts = self.status.get("proxy", {}).get("proxy", {}).get("routes", {})
-        return sum(counts.get("promoted", {}).values())
+        return self._counts["fast"].get("write-promoted", 0)
 
     @property
     def fast_percent(self) -> float:

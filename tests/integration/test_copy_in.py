@@ -1,7 +1,7 @@
 """Copying into the fast tier on real mongods, with the interleavings that it must survive."""
 
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import bson
@@ -13,7 +13,7 @@ from pymongo import AsyncMongoClient
 
 from support.mongod import ReplicaSet
 from thermocline_common import names
-from thermocline_common.copy_in import CollectionChanged, keep
+from thermocline_common.copy_in import ATTEMPTS, CollectionChanged, StillChanging, keep
 from thermocline_common.coverage import Coverage, State
 from thermocline_common.ids import DocId
 from thermocline_common.raw_reads import find_by_ids
@@ -71,7 +71,7 @@ def an_id(value: Any) -> DocId:
     return DocId.of_document(bson.encode({"_id": value}))
 
 
-ODD = [
+ODD: list[Mapping[str, Any]] = [
     {"_id": 1, "ts": Timestamp(0, 0)},
     SON([("_id", 2), ("$set", 1), ("a.b", {"$c": 1, "a": 1})]),
     {"_id": {"ns": "x", "id": Int64(3)}, "v": [{"10": 1}, None]},
@@ -110,7 +110,8 @@ async def test_a_deleted_document_stays_away_and_a_leaving_one_stays(world: Worl
     await world.record(1, "deleted")
     await world.record(2, "leaving")
     kept = await keep(world.tiers, world.coverage, [an_id(1), an_id(2)])
-    assert (kept.hidden, kept.present) == ({an_id(1)}, {an_id(2)})
+    assert kept.hidden == {an_id(1)}
+    assert kept.present == {an_id(2)}
     assert [r["kind"] async for r in world.removed.find()] == ["deleted"]
     assert [d["_id"] async for d in world.fast.find()] == [2]
 
@@ -133,7 +134,7 @@ async def test_what_was_deleted_between_reading_and_writing_does_not_come_back(
 
 async def test_a_newer_version_evicted_meanwhile_is_read_again(world: World) -> None:
     await world.archive.insert_one({"_id": 1, "v": "old"})
-    done = []
+    done: list[str] = []
 
     async def evict_meanwhile(step: str) -> None:
         if step == "write copies" and not done:
@@ -166,10 +167,9 @@ async def test_copies_are_reserved_transactions_and_other_sessions_are_not(world
     await keep(world.tiers, world.coverage, [an_id(1)])
     await keep(world.tiers, world.coverage, [an_id(2)])
     for _ in range(20):  # as many as a pool that leaked reserved sessions would hand out again
-        async with world.tiers.fast.start_session() as session:
-            async with await session.start_transaction():
-                await world.fast.insert_one({"by": "a plain transaction"}, session=session)
-    seen = []
+        async with world.tiers.fast.start_session() as session, await session.start_transaction():
+            await world.fast.insert_one({"by": "a plain transaction"}, session=session)
+    seen: list[tuple[str | None, bool]] = []
     async with await world.fast.watch(
         start_at_operation_time=start, max_await_time_ms=200
     ) as stream:
@@ -188,3 +188,20 @@ async def test_a_reserved_session_is_used_again_by_reserved_work_only(world: Wor
         pass
     async with pool.session() as second:
         assert second is first
+
+
+async def test_documents_that_never_hold_still_are_told_apart_from_those_no_write_can_copy(
+    world: World,
+) -> None:
+    await world.archive.insert_one({"_id": 1})
+
+    calls = 0
+
+    async def changing(step: str) -> None:
+        nonlocal calls
+        calls += 1  # a new token each time: another version may have been there
+        await world.record(1, "evicted")
+
+    with pytest.raises(StillChanging):
+        await keep(world.tiers, world.coverage, [an_id(1)], pause=changing)
+    assert calls >= ATTEMPTS

@@ -27,7 +27,16 @@ from thermocline_common.removals import Kind, Record
 from thermocline_common.reserved import reserved_sessions
 from thermocline_common.tiers import PLAIN, Tiers
 
-__all__ = ["CannotCopy", "CollectionChanged", "CopyPlan", "Kept", "Tiers", "keep", "plan_copy"]
+__all__ = [
+    "CannotCopy",
+    "CollectionChanged",
+    "CopyPlan",
+    "Kept",
+    "StillChanging",
+    "Tiers",
+    "keep",
+    "plan_copy",
+]
 
 READ_TO_WRITE_SECONDS = 30.0
 """From the read of A to the transaction's first reply; records are removed only after five minutes."""
@@ -42,6 +51,10 @@ Pause = Callable[[str], Awaitable[None]]
 
 class CannotCopy(ThermoclineError):
     """A document can't be written to the fast tier with its bytes unchanged, or conflicts never ended."""
+
+
+class StillChanging(CannotCopy):
+    """Others kept writing the documents while they were copied; later it works."""
 
 
 class CollectionChanged(ThermoclineError):
@@ -175,7 +188,7 @@ async def _keep_chunk(work: _Work, ids: list[DocId]) -> None:
             if not error.has_error_label("TransientTransactionError"):
                 raise
     if left:
-        raise CannotCopy(
+        raise StillChanging(
             f"{work.coverage.namespace}: {len(left)} documents kept changing while they were copied "
             f"into the fast tier; {ATTEMPTS} attempts"
         )

@@ -517,7 +517,7 @@ async def test_a_keep_all_that_is_no_longer_complete_is_asked_for_in_the_archive
     assert reply["writeErrors"][0]["code"] == 11000
     world.set_coverage(complete=True)
     reply = await world.run({"insert": "orders", "documents": [{"_id": 2}]}, handle)
-    assert ("fast", "insert: F holds everything") in world.counted
+    assert ("write-insert-complete", "fast") in world.counted
 
 
 # Everything at once, on one document

@@ -151,7 +151,7 @@ async def _updates_by_id(
         return refused
     since = run.gateway.clock()
     await run.ensure(coverage, _wanted(indexes, ids))
-    run.gateway.count(Tier.FAST, "batch by _id")
+    run.gateway.count("write-batch-by-id", Tier.FAST.value)
     return await run.send(coverage, batch.part(indexes), since=since)
 
 
@@ -173,7 +173,7 @@ async def _deletes_by_id(
         s.raw if ids[i] in there else s.changed(query=filters.both(s.query, filters.NOTHING))
         for i, s in zip(indexes, statements, strict=True)
     ]
-    run.gateway.count(Tier.FAST, "delete by _id")
+    run.gateway.count("write-delete-by-id", Tier.FAST.value)
     same = all(raw is s.raw for raw, s in zip(chosen, statements, strict=True))
     command = batch.part(indexes, None if same else chosen)
     return await run.send(coverage, command, since=since, within=RECORDED_SECONDS)

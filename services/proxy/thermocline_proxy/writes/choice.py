@@ -28,15 +28,15 @@ async def choose(run: Run, coverage: Coverage, target: Target, *, fast_first: bo
     if covers_filter(coverage, target.query):
         found, in_time = await run.fast_matches(target.query, fields, limit=1)
         if in_time or (found and target.sort is None):
-            run.gateway.count(Tier.FAST, "chosen in F: covered")
+            run.gateway.count("write-chosen-covered", Tier.FAST.value)
             return found[0] if found else None
     elif fast_first and target.sort is None:
         found, _ = await run.fast_matches(target.query, fields, limit=1)
         if found:
-            run.gateway.count(Tier.FAST, "chosen in F: any match will do")
+            run.gateway.count("write-chosen-any", Tier.FAST.value)
             return found[0]
     time = await run.behind_barrier()
-    run.gateway.count(Tier.ARCHIVE, "chosen in A behind the barrier")
+    run.gateway.count("write-chosen-archive", Tier.ARCHIVE.value)
     matches = await run.archive_matches(coverage, target.query, fields, limit=1, after=time)
     return matches[0] if matches else None
 

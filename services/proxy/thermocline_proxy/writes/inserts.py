@@ -36,7 +36,7 @@ async def insert(
         return refused
     since = run.gateway.clock()
     if coverage.keep_all and coverage.complete:
-        run.gateway.count(Tier.FAST, "insert: F holds everything")
+        run.gateway.count("write-insert-complete", Tier.FAST.value)
     else:
         await _make_sure(run, coverage, documents)
     same = all(d is batch.documents[i] for d, i in zip(documents, indexes, strict=True))
@@ -85,7 +85,7 @@ async def _make_sure(run: Run, coverage: Coverage, documents: Sequence[bytes]) -
     wanted |= {i for i, record in records.items() if record.kind is RecordKind.LEAVING}
     wanted |= rivals
     await run.keep(coverage, wanted)
-    run.gateway.count(Tier.FAST, "insert")
+    run.gateway.count("write-insert", Tier.FAST.value)
 
 
 async def _in_archive(run: Run, coverage: Coverage, ids: Iterable[DocId]) -> frozenset[DocId]:

@@ -138,7 +138,7 @@ async def executed_statements(
     done = tuple(i for i in indexes if batch.stmt_ids[i] in known)
     if not done:
         return None
-    run.gateway.count(tier, "executed before the switch")
+    run.gateway.count("write-executed-before-switch", tier.value)
     return Executed(done, Reply(_without_errors(reply.raw), tier, reply.member))
 
 
@@ -178,6 +178,6 @@ async def executed_find_and_modify(
     if target.inserted_before(reply.raw):
         reply = await run.gateway.exchange.run(tier, run.request.identity, target.original)
     if not succeeded(reply.raw) or b"retriedStmtId" in fields_of(reply.raw):
-        run.gateway.count(tier, "executed before the switch")
+        run.gateway.count("write-executed-before-switch", tier.value)
         return reply
     return None

@@ -59,10 +59,10 @@ async def list_matches(run: Run, coverage: Coverage, target: StatementTarget) ->
     if covers_filter(coverage, target.query):
         found, in_time = await run.fast_matches(target.query, fields)
         if in_time:
-            run.gateway.count(Tier.FAST, "listed in F: covered")
+            run.gateway.count("write-listed-covered", Tier.FAST.value)
             return list(dict.fromkeys(found))
     time = await run.behind_barrier()
-    run.gateway.count(Tier.ARCHIVE, "listed in A behind the barrier")
+    run.gateway.count("write-listed-archive", Tier.ARCHIVE.value)
     cold = await run.archive_matches(coverage, target.query, fields, after=time)
     hot, _ = await run.fast_matches(target.query, fields)
     return list(dict.fromkeys([*cold, *hot]))

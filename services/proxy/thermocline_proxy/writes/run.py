@@ -219,14 +219,21 @@ class Run:
         coverage = await self.on_same_footing(coverage)
         try:
             async with self.bounded():
-                kept = await copy_in.keep(self.gateway.tiers, coverage, wanted)
+                kept = await copy_in.keep(
+                    self.gateway.tiers, coverage, wanted, clock=self.gateway.clock
+                )
         except copy_in.CollectionChanged as error:
             await self._collection_changed(coverage, error)
             raise Moved from error
+        except copy_in.StillChanging as error:
+            retryable = (
+                ("RetryableWriteError",) if "txnNumber" in self.request.command.fields else ()
+            )
+            raise CommandError(Code.ExceededTimeLimit, str(error), labels=retryable) from error
         except copy_in.CannotCopy as error:
             raise CommandError(Code.OperationFailed, str(error)) from error
         if kept.copied:
-            self.gateway.count(Tier.FAST, "promoted")
+            self.gateway.count("write-promoted", Tier.FAST.value)
         return kept
 
     async def _collection_changed(self, coverage: Coverage, error: Exception) -> None:

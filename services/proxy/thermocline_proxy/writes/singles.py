@@ -29,7 +29,7 @@ async def update_one(run: Run, coverage: Coverage, target: Target) -> Reply:
 async def _update_by_id(run: Run, coverage: Coverage, target: Target, doc_id: DocId) -> Reply:
     reply = await run.attempt(coverage, target)
     if target.settled(reply.raw):
-        run.gateway.count(Tier.FAST, "write by _id")
+        run.gateway.count("write-by-id", Tier.FAST.value)
         return reply
     if not target.upsert and await _there_but_not_matching(run, target, doc_id):
         return reply
@@ -67,7 +67,7 @@ async def _update_by_filter(run: Run, coverage: Coverage, target: Target) -> Rep
     first = filters.both(target.query, filters.NOTHING) if target.sort else None
     reply = await run.attempt(coverage, target, query=first)
     if target.settled(reply.raw):
-        run.gateway.count(Tier.FAST, "write by a match in F")
+        run.gateway.count("write-by-match", Tier.FAST.value)
         return reply
     since = run.gateway.clock()
     held = run.held if target.sort is None and run.lease_runs else None

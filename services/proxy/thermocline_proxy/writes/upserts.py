@@ -36,7 +36,7 @@ async def insert(
             return await _insert_only(run, coverage, target, since)
     elif isinstance(new, DocId) and new is not known:
         await _keep_id(run, coverage, new)
-    run.gateway.count(Tier.FAST, "upsert: nothing matched in either tier")
+    run.gateway.count("write-upsert-insert", Tier.FAST.value)
     return await run.send(coverage, target.command(upsert=True), since=since)
 
 
