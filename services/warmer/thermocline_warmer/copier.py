@@ -8,6 +8,7 @@ from typing import Any
 from bson.binary import Binary
 from bson.timestamp import Timestamp
 
+from thermocline_common.clock import Clock, monotonic
 from thermocline_common.copy_in import Kept, Pause, keep
 from thermocline_common.coverage import Coverage
 from thermocline_common.errors import ThermoclineError
@@ -42,6 +43,7 @@ async def copy_ids(
     *,
     rounds: int = 5,
     pause: Pause | None = None,
+    clock: Clock = monotonic,
 ) -> Copied:
     """Copy, and look by id at majority that F holds every id that exists.
 
@@ -52,7 +54,7 @@ async def copy_ids(
     copied = 0
     left = wanted
     for _ in range(rounds):
-        kept: Kept = await keep(tiers, coverage, left, pause=pause)
+        kept: Kept = await keep(tiers, coverage, left, pause=pause, clock=clock)
         copied += len(kept.copied)
         if pause is not None:
             await pause("verify")

@@ -218,7 +218,12 @@ class Warming:
         """Copy one batch, rest as the pace asks; how many ids it had."""
         tools, started = self.tools, self.tools.clock()
         done = await copy_ids(
-            tools.tiers, coverage, ids, rounds=tools.settings.verify_rounds, pause=tools.pause
+            tools.tiers,
+            coverage,
+            ids,
+            rounds=tools.settings.verify_rounds,
+            pause=tools.pause,
+            clock=tools.clock,
         )
         took = tools.clock() - started
         self.report.copied += done.copied
