@@ -31,8 +31,8 @@ def test_increments_are_executed_exactly_once(
         stop = threading.Event()
 
         def work(number: int) -> None:
-            client: MongoClient[dict[str, Any]]
-            with MongoClient(uri, serverSelectionTimeoutMS=30_000) as client:
+            client: MongoClient[dict[str, Any]] = MongoClient(uri, serverSelectionTimeoutMS=30_000)
+            with client:
                 counters = client.shop.counters
                 while not stop.is_set():
                     try:
