@@ -137,21 +137,3 @@ async def _operations(client: Client, match: Mapping[str, Any]) -> list[dict[str
         codec_options=PLAIN,
     )
     return list(reply["cursor"]["firstBatch"])
-
-
-def member_uri(uri: str, member: str) -> str:
-    """A URI of one member alone, with the options of the set's URI. Pure."""
-    scheme, _, rest = uri.partition("://")
-    _, _, query = rest.partition("?")
-    options = [
-        option
-        for option in query.split("&")
-        if option and option.split("=", 1)[0].lower() not in ("replicaset", "directconnection")
-    ]
-    names = {option.split("=", 1)[0].lower() for option in options}
-    if scheme == "mongodb+srv" and not names & {"tls", "ssl"}:
-        options.append("tls=true")
-    dropped = {"srvservicename", "srvmaxhosts", "loadbalanced"}
-    options = [o for o in options if o.split("=", 1)[0].lower() not in dropped]
-    options.append("directConnection=true")
-    return f"mongodb://{member}/?{'&'.join(options)}"

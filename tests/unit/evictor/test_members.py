@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from thermocline_evictor.members import Membership, cursors_on, member_uri, membership, writes_on
+from thermocline_evictor.members import Membership, cursors_on, membership, writes_on
 
 NS = "shop.orders"
 
@@ -54,19 +54,3 @@ def test_cursors_on(operation: Any, expected: set[int]) -> None:
 )
 def test_writes_on(operation: Any, expected: set[int]) -> None:
     assert writes_on([operation], NS) == expected
-
-
-@pytest.mark.parametrize(
-    ("uri", "expected"),
-    [
-        ("mongodb://a:1,b:2/?replicaSet=rs", "mongodb://x:9/?directConnection=true"),
-        (
-            "mongodb://a:1/?replicaSet=rs&tls=true&readPreference=secondary",
-            "mongodb://x:9/?tls=true&readPreference=secondary&directConnection=true",
-        ),
-        ("mongodb+srv://c.example/?srvMaxHosts=2", "mongodb://x:9/?tls=true&directConnection=true"),
-        ("mongodb://a:1/", "mongodb://x:9/?directConnection=true"),
-    ],
-)
-def test_member_uri(uri: str, expected: str) -> None:
-    assert member_uri(uri, "x:9") == expected
