@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from bson.binary import Binary
 from bson.int64 import Int64
 from pymongo import MongoClient, WriteConcern
 from pymongo.client_session import ClientSession
@@ -18,6 +17,7 @@ from support.fixtures import wipe
 from support.haste import HASTE
 from support.mongod import ReplicaSet
 from support.processes import wait_until
+from support.raw_transactions import RawTransaction
 from support.services import ServiceProcess, Thermocline
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -492,36 +492,6 @@ def test_reads_what_was_acknowledged_through_another_proxy(bank: Thermocline) ->
             assert (found["turn"], tries) == (turn, 1)
 
 
-class Raw:
-    """Transaction commands by hand: one session id, through any client."""
-
-    def __init__(self, number: int = 1) -> None:
-        self.lsid = {"id": Binary.from_uuid(uuid.uuid4())}
-        self.number = number
-
-    def run(
-        self,
-        client: MongoClient[dict[str, Any]],
-        command: dict[str, Any],
-        *,
-        start: bool = False,
-        database: str = "bank",
-    ) -> dict[str, Any]:
-        fields: dict[str, Any] = {"txnNumber": Int64(self.number), "autocommit": False}
-        if start:
-            fields["startTransaction"] = True
-        with client.start_session(causal_consistency=False) as session:
-            # PyMongo knows no sessions of others; dirty ones don't go back into its pool.
-            session._materialize()
-            session._server_session.session_id = self.lsid
-            session._server_session.mark_dirty()
-            reply: dict[str, Any] = client[database].command(
-                {**command, **fields}, check=False, session=session
-            )
-        print(next(iter(command)), reply)  # shown where a test fails
-        return reply
-
-
 @pytest.fixture
 def two(
     bank: Thermocline,
@@ -543,7 +513,7 @@ def test_f1_statements_and_commit_through_another_proxy(
 ) -> None:
     one, other = two
     first = f"f1-{uuid.uuid4()}"
-    txn = Raw()
+    txn = RawTransaction()
     insert: dict[str, Any] = {"insert": collection, "documents": [{"_id": first, "at": NOW}]}
     assert txn.run(one, insert, start=True)["ok"]
     found = txn.run(other, {"find": collection, "filter": {"_id": first}})
@@ -563,7 +533,7 @@ def test_f1_statements_and_commit_through_another_proxy(
 @pytest.mark.parametrize("collection", ["accounts", "log"])
 def test_abort_through_another_proxy(two: Two, bank: Thermocline, collection: str) -> None:
     one, other = two
-    txn = Raw()
+    txn = RawTransaction()
     insert: dict[str, Any] = {"insert": collection, "documents": [{"_id": "never", "at": NOW}]}
     assert txn.run(one, insert, start=True)["ok"]
     assert txn.run(other, {"abortTransaction": 1}, database="admin")["ok"]
@@ -576,7 +546,7 @@ def test_a_restarted_proxy_gives_the_real_outcome(bank: Thermocline) -> None:
     port = bank.services["proxy-2"].listen
     service: ServiceProcess = bank.services["proxy-2"]
     with bank.client() as steady:
-        txn, lost = Raw(), Raw()
+        txn, lost = RawTransaction(), RawTransaction()
         with proxied(bank, port) as client:
             for each, name in ((txn, "kept"), (lost, "gone")):
                 insert = {"insert": "accounts", "documents": [{"_id": name, "at": NOW}]}
@@ -601,7 +571,7 @@ def test_a_restarted_proxy_gives_the_real_outcome(bank: Thermocline) -> None:
 
 def test_malformed_and_unknown_transactions(two: Two) -> None:
     one, _ = two
-    txn, earlier = Raw(5), Raw(4)
+    txn, earlier = RawTransaction(5), RawTransaction(4)
     earlier.lsid = txn.lsid
     find: dict[str, Any] = {"find": "accounts", "filter": {"_id": 1000}}
     unknown = txn.run(one, find)

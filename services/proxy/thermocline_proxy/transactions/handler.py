@@ -121,7 +121,7 @@ class Transactions:
             )
         touches = touched(request.command, entry)
         api = api_elements(request.command)
-        snapshot = await self._decided(touches.all, request.deadline)
+        snapshot = await self._settled(request, touches)
         if not snapshot.touches_tiered(touches.all):
             pin = Pin(key, said.number, Tier.ARCHIVE, api=api, started=True)
             pin.touched |= _sources(touches, snapshot)
@@ -136,6 +136,8 @@ class Transactions:
     async def _begin(self, request: Request, entry: Entry, pin: Pin, touches: Touched) -> bytes:
         for _ in range(ATTEMPTS):
             snapshot = await self._settled(request, touches)
+            if not snapshot.touches_tiered(touches.all):
+                raise MustRepeat("a namespace was switched just now")
             self._refuse(entry, touches, snapshot)
             await self._choose_time(request, pin, snapshot)
             if not self._proxy.leases.alive(snapshot):
@@ -274,11 +276,11 @@ class Transactions:
             return
         try:
             await copy_in.keep(tiers, coverage, cold.ids)
+        except (copy_in.StillChanging, copy_in.CollectionChanged):
+            await self._linger(snapshot)
         except copy_in.CannotCopy as error:
             raise CommandError(Code.OperationFailed, str(error)) from error
-        except copy_in.CollectionChanged:
-            await self._linger(snapshot)
-        self._proxy.observer.count("promoted", Tier.FAST.value)
+        self._proxy.observer.count("write-promoted", Tier.FAST.value)
 
     async def _abort(self, pin: Pin, request: Request) -> None:
         """End the real transaction now: what holds locks there must not wait for its lifetime to end."""
