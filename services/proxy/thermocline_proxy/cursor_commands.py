@@ -12,7 +12,7 @@ from thermocline_proxy.cursors import Home
 from thermocline_proxy.exchange import error_code
 from thermocline_proxy.gateway import Proxy
 from thermocline_proxy.ports import Reply, Request
-from thermocline_proxy.reads import follow
+from thermocline_proxy.reads import before_more, follow
 
 
 class CursorCommands:
@@ -28,6 +28,7 @@ class CursorCommands:
         if not isinstance(cursor_id, Int64):
             return (await self._at(Home(Tier.ARCHIVE, ""), request, command)).raw
         before = self._proxy.leases.snapshot
+        await before_more(request, self._proxy.gateway, cursor_id, before)
         home = self._proxy.cursors.find(cursor_id)
         if home is not None:
             reply = await self._at(home, request, command)

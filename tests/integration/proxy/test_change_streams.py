@@ -1,6 +1,7 @@
 """Change streams through the proxy: exactly the application's events, in order, whatever moves documents."""
 
 import asyncio
+import contextlib
 import random
 import threading
 import time
@@ -32,14 +33,19 @@ Client = MongoClient[dict[str, Any]]
 Event = dict[str, Any]
 
 
-@pytest.fixture
-def running(fast: ReplicaSet, archive: ReplicaSet) -> Iterator[Thermocline]:
-    """Every service, the collection active; half of its documents are cold."""
+def load(archive: ReplicaSet) -> None:
+    """Half of the documents are cold."""
     with archive.client() as client:
         client.shop.orders.create_index("t")
         client.shop.orders.insert_many(
             [{"_id": i, "t": utc(i * DAY / 5), "v": 0} for i in range(300)]
         )
+
+
+@contextlib.contextmanager
+def started(fast: ReplicaSet, archive: ReplicaSet) -> Iterator[Thermocline]:
+    """Every service, the collection active."""
+    load(archive)
     system = Thermocline(fast, archive, POLICIES, environment=QUICK)
     try:
         system.start()
@@ -48,6 +54,20 @@ def running(fast: ReplicaSet, archive: ReplicaSet) -> Iterator[Thermocline]:
             yield system
     finally:
         system.stop()
+
+
+@pytest.fixture
+def running(fast: ReplicaSet, archive: ReplicaSet) -> Iterator[Thermocline]:
+    """Without logins."""
+    with started(fast, archive) as system:
+        yield system
+
+
+@pytest.fixture
+def secured(secure_fast: ReplicaSet, secure_archive: ReplicaSet) -> Iterator[Thermocline]:
+    """With logins, and with the archive's clock far ahead of the fast tier's."""
+    with started(secure_fast, secure_archive) as system:
+        yield system
 
 
 def settled(system: Thermocline, state: str) -> None:
@@ -234,8 +254,8 @@ def running_client(system: Thermocline, port: int | None) -> Client:
     return MongoClient(system.uri(port), tz_aware=True)
 
 
-def test_a_stream_ends_with_the_state_it_was_opened_in(running: Thermocline) -> None:
-    with running.client() as client:
+def test_a_stream_ends_with_the_state_it_was_opened_in(secured: Thermocline) -> None:
+    with secured.client() as client:
         idle = position(client)
         with client.shop.orders.watch() as stream:
             client.shop.orders.insert_one({"_id": "one", "t": utc(0)})
@@ -243,14 +263,14 @@ def test_a_stream_ends_with_the_state_it_was_opened_in(running: Thermocline) -> 
         operation_time = event["clusterTime"]
         waiting = client.shop.orders.watch(max_await_time_ms=300)
         database = client.shop.watch(max_await_time_ms=300)
-        running.manifest.change(mode="Passthrough")
+        secured.manifest.change(mode="Passthrough")
         with pytest.raises(OperationFailure) as caught:
             read_until_it_fails(waiting)
         error = caught.value
         assert error.code == 286, error
         assert error.has_error_label("NonResumableChangeStreamError")
         assert not waiting.alive
-        settled(running, "Passthrough")
+        settled(secured, "Passthrough")
         assert database.try_next() is None or database.alive
 
         # On the archive, nothing of the fast tier goes on.
@@ -273,8 +293,8 @@ def test_a_stream_ends_with_the_state_it_was_opened_in(running: Thermocline) -> 
             passthrough_event = stream.next()
         assert "clusterTime" not in passthrough_event
         waiting = client.shop.orders.watch(max_await_time_ms=300)
-        running.manifest.change(mode="Active")
-        settled(running, "Active")
+        secured.manifest.change(mode="Active")
+        settled(secured, "Active")
         with pytest.raises(OperationFailure) as caught:
             read_until_it_fails(waiting)
         error = caught.value
@@ -330,6 +350,17 @@ def test_what_was_evicted_meanwhile_is_looked_up_all_the_same(running: Thermocli
         with orders.watch(resume_after=start, full_document="updateLookup", batch_size=7) as stream:
             found = [stream.next()["fullDocument"] for _ in cold]
         assert [document["v"] for document in found] == cold
+
+        # Stages that would hide whether a document was found.
+        wait_until("evicted once more", gone, 90)
+        stages = [{"$project": {"v": "$fullDocument.v"}}, {"$match": {"v": {"$gte": 230}}}]
+        with orders.watch(
+            stages, resume_after=start, full_document="updateLookup", batch_size=4
+        ) as stream:
+            first = stream.next()
+            wait_until("evicted under the open stream", gone, 90)
+            values = [first, *(stream.next() for _ in range(29))]
+        assert [event["v"] for event in values] == cold[30:]
 
 
 def test_whole_databases_are_watched_on_the_archive(running: Thermocline) -> None:

@@ -20,6 +20,7 @@ from thermocline_proxy.commands.change_streams import (
     check_on_fast,
     for_archive,
     for_fast,
+    scan_of_updates,
     watch_of,
 )
 from thermocline_proxy.commands.command import Command
@@ -76,6 +77,44 @@ def watch(options: Any, *stages: Any, **fields: Any) -> Command:
 )
 def test_options(options: Any, found: Watch) -> None:
     assert watch_of(watch(options)) == found
+
+
+@pytest.mark.parametrize(
+    ("stages", "hides"),
+    [
+        ([], False),
+        ([{"$match": {"operationType": "update"}}], False),
+        ([{"$match": {"fullDocument.status": "open"}}], True),
+        ([{"$match": {"$expr": {"$eq": ["$$ROOT.x", 1]}}}], True),
+        ([{"$project": {"operationType": 1}}], True),
+        ([{"$match": {}}, {"$addFields": {"x": 1}}], True),
+    ],
+)
+def test_stages_that_may_hide_what_was_not_found(stages: list[Any], hides: bool) -> None:
+    looks_up = watch_of(watch({"fullDocument": "updateLookup"}, *stages))
+    assert looks_up == Watch(looks_up=True, hides=hides)
+    assert watch_of(watch({}, *stages)) == Watch()
+
+
+def test_the_scan_for_updates_begins_where_the_stream_stands() -> None:
+    options = {
+        "fullDocument": "updateLookup",
+        "startAfter": {"_data": OWN},
+        "fullDocumentBeforeChange": "off",
+    }
+    command = watch(
+        options, {"$match": {"x": 1}}, lsid={"id": 1}, readConcern={"level": "majority"}
+    )
+    scan = scan_of_updates(command)
+    first, own, updates, keys = pipeline_of(scan)
+    assert first == {"$changeStream": {"startAfter": {"_data": PLAIN}}}
+    assert "$nor" in own["$match"]
+    assert updates == {"$match": {"operationType": "update"}}
+    assert keys == {"$project": {"documentKey._id": 1}}
+    assert bson.decode(scan.body)["lsid"] == {"id": 1}
+    assert scan.namespace == "shop.orders"
+    later = pipeline_of(scan_of_updates(command, OWN))[0]
+    assert later == {"$changeStream": {"resumeAfter": {"_data": PLAIN}}}
 
 
 def test_what_is_no_change_stream() -> None:

@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import bson
@@ -13,7 +13,7 @@ from thermocline_common.coverage import Coverage
 from thermocline_common.errors import Code, CommandError
 from thermocline_common.ids import ARRAY, DOCUMENT, STRING, array, elements, string, wrap
 from thermocline_common.sessions import RANGE
-from thermocline_proxy.commands.command import Command, element, raw_element
+from thermocline_proxy.commands.command import Command, build, element, raw_element
 from thermocline_proxy.commands.readconcern import MAJORITY, read_concern
 from thermocline_proxy.commands.resume_tokens import NO_COLLECTION, Token, parse_token, unmarked
 
@@ -28,6 +28,8 @@ _LOW, _HIGH = (Binary(edge, 4) for edge in RANGE)
 _NOT_RESERVED: Final = bytes(
     bson.encode({"$match": {"$nor": [{"lsid.id": {"$gte": _LOW, "$lte": _HIGH}}]}})
 )
+_UPDATES: Final = bytes(bson.encode({"$match": {"operationType": "update"}}))
+_KEYS: Final = bytes(bson.encode({"$project": {"documentKey._id": 1}}))
 # Last, so that the client's own stages still see it: times of the archive don't reach clients.
 _WITHOUT_TIME: Final = bytes(bson.encode({"$unset": "clusterTime"}))
 
@@ -36,11 +38,13 @@ _WITHOUT_TIME: Final = bytes(bson.encode({"$unset": "clusterTime"}))
 class Watch:
     """One ``$changeStream``. ``token``: of ``resumeAfter`` or ``startAfter``, None where there is none or
     one that the server will refuse. ``at``: ``startAtOperationTime``. ``looks_up``: updates come with
-    the document as it is when the event is read. ``cluster``: of all databases."""
+    the document as it is when the event is read. ``hides``: the client's stages may make something
+    of a looked-up document that doesn't show whether it was found. ``cluster``: of all databases."""
 
     token: str | None = None
     at: Timestamp | None = None
     looks_up: bool = False
+    hides: bool = False
     cluster: bool = False
 
 
@@ -53,7 +57,9 @@ def watch_of(command: Command) -> Watch | None:
         for name, kind, _, start, end in elements(stages[0]) if stages else ():
             if name != _STAGE:
                 return None
-            return _read(stages[0][start:end]) if kind == DOCUMENT else Watch()
+            watch = _read(stages[0][start:end]) if kind == DOCUMENT else Watch()
+            hides = watch.looks_up and not all(map(_shows_all, stages[1:]))
+            return replace(watch, hides=hides)
     except (ValueError, struct.error, IndexError):
         return None  # no BSON: the server says so
     return None
@@ -74,7 +80,14 @@ def _read(options: bytes) -> Watch:
             looks_up = value[4:-1] == b"updateLookup"
         elif name == b"allChangesForCluster" and kind == 0x08:
             cluster = value != b"\0"
-    return Watch(token, at, looks_up, cluster)
+    return Watch(token, at, looks_up, cluster=cluster)
+
+
+def _shows_all(stage: bytes) -> bool:
+    """Whether a stage lets an event through by what isn't the looked-up document, and unchanged."""
+    return all(name == b"$match" for name, *_ in elements(stage)) and not any(
+        word in stage for word in (b"fullDocument", b"$$")
+    )
 
 
 def _data(token: bytes) -> str | None:
@@ -146,6 +159,14 @@ def check_on_archive(watch: Watch, coverage: Coverage | None = None) -> None:
         )
 
 
+def start_of(watch: Watch) -> int | None:
+    """The time at which a stream begins, as BSON's 64 bits; None: now."""
+    if watch.at is not None:
+        return _number(watch.at)
+    token = None if watch.token is None else parse_token(watch.token)
+    return None if token is None else token.time
+
+
 def ahead(watch: Watch, now: Timestamp) -> bool:
     """Whether the token is of a time that A, at ``now``, hasn't reached: then it isn't one of A's.
 
@@ -166,6 +187,36 @@ def for_fast(command: Command, activated_at: Timestamp | None) -> Command:
     after = activated_at if concern.after is None else max(concern.after, activated_at)
     fields: dict[str, Any] = {"level": MAJORITY, "afterClusterTime": after}
     return command.changed({"readConcern": element("readConcern", fields)})
+
+
+def scan_of_updates(command: Command, token: str | None = None) -> Command:
+    """The change stream of F that shows, of ``command``'s, which documents were updated.
+
+    From ``command``'s own beginning, or behind ``token``.
+    """
+    stage, *_ = command.documents("pipeline")
+    if token is not None:
+        stage = bson.encode({"$changeStream": {"resumeAfter": {"_data": unmarked(token)}}})
+    else:
+        stage = _map(_unmarked(stage), (_STAGE,), _without_lookups)
+    fields: dict[str, Any] = {
+        "aggregate": command.collection,
+        "cursor": {},
+        "$db": command.database,
+    }
+    session = command.fields.get("lsid")
+    own = build(fields, [] if session is None else [raw_element("lsid", *session)])
+    return _with_stages(own, (stage, _NOT_RESERVED, _UPDATES, _KEYS))
+
+
+def _without_lookups(options: bytes) -> bytes:
+    return wrap(
+        *(
+            options[begin:end]
+            for name, _, begin, _, end in elements(options)
+            if not name.startswith(b"fullDocument")
+        )
+    )
 
 
 def for_archive(command: Command, closed: Iterable[str]) -> Command:

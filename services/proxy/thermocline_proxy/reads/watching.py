@@ -10,18 +10,16 @@ from typing import Final
 
 import bson
 from bson.int64 import Int64
-from pymongo.errors import PyMongoError
 
-from thermocline_common import copy_in
 from thermocline_common.coverage import Coverage, Tier
 from thermocline_common.errors import Code, CommandError
-from thermocline_common.ids import DocId
 from thermocline_proxy.commands import change_streams
 from thermocline_proxy.commands.change_streams import RESUMABLE, Watch, moved
 from thermocline_proxy.commands.command import Command, raw_element
-from thermocline_proxy.commands.resume_tokens import NO_COLLECTION
+from thermocline_proxy.commands.resume_tokens import NO_COLLECTION, parse_token
 from thermocline_proxy.open_streams import OpenStream
 from thermocline_proxy.ports import Gateway, Reply, Request
+from thermocline_proxy.reads.looking_up import READY_SECONDS, brought_back, make_ready
 from thermocline_proxy.reads.sender import LeaseEnded, Sender
 from thermocline_proxy.reads.stream_replies import StreamBatch, not_found, stream_batch, with_mark
 from thermocline_proxy.routing.decide import on_fast_by_state
@@ -36,6 +34,10 @@ async def open_stream(sender: Sender, watch: Watch, coverage: Coverage) -> Reply
     change_streams.check_on_fast(watch, coverage)
     command = change_streams.for_fast(sender.command, coverage.activated_at)
     gateway = sender.gateway
+    start = change_streams.start_of(watch)
+    if watch.hides and start is not None:
+        scan = change_streams.scan_of_updates(sender.command)
+        await make_ready(sender.request, gateway, coverage, scan, start)
     for _ in range(ATTEMPTS):
         reply = await sender.stream(command)
         batch = stream_batch(reply.raw) if reply.ok else None
@@ -47,11 +49,14 @@ async def open_stream(sender: Sender, watch: Watch, coverage: Coverage) -> Reply
         if batch.invalidated:
             raise moved(coverage.namespace)
         missing = not_found(batch) if watch.looks_up else ()
-        if missing and await _brought_back(gateway, coverage, missing):
+        if missing and await brought_back(gateway, coverage, missing):
             await sender.kill(reply)
             continue
         if batch.cursor_id:
-            stream = OpenStream(coverage.namespace, watch.looks_up)
+            ready = gateway.clock() + READY_SECONDS
+            stream = OpenStream(
+                coverage.namespace, watch.looks_up, watch.hides, sender.command, batch.token, ready
+            )
             gateway.streams.remember(batch.cursor_id, stream)
         return _marked(reply, batch, coverage)
     raise CommandError(
@@ -59,6 +64,23 @@ async def open_stream(sender: Sender, watch: Watch, coverage: Coverage) -> Reply
         "documents that the change stream looks up were evicted again and again",
         labels=(RESUMABLE,),
     )
+
+
+async def before_more(
+    request: Request, gateway: Gateway, cursor_id: int, snapshot: Snapshot
+) -> None:
+    """Before a getMore: have in F what a stream looks up without showing whether it found it."""
+    stream = gateway.streams.find(cursor_id)
+    if stream is None or not stream.hides or gateway.clock() < stream.ready_until:
+        return
+    token = parse_token(stream.token)
+    tiering = snapshot.tiering(stream.namespace)
+    if token is None or tiering is None or not on_fast_by_state(tiering.coverage):
+        return
+    ready = gateway.clock() + READY_SECONDS
+    scan = change_streams.scan_of_updates(stream.opened, stream.token)
+    await make_ready(request, gateway, tiering.coverage, scan, token.time)
+    gateway.streams.remember(cursor_id, replace(stream, ready_until=ready))
 
 
 async def follow(reply: Reply, request: Request, gateway: Gateway, before: Snapshot) -> Reply:
@@ -78,16 +100,19 @@ async def follow(reply: Reply, request: Request, gateway: Gateway, before: Snaps
         await _close(reply, batch, request, gateway, cursor_id)
         raise moved(batch.namespace)
     missing = not_found(batch)
-    if missing:
-        stream = gateway.streams.find(cursor_id)
-        if stream is None or (stream.looks_up and await _brought_back(gateway, coverage, missing)):
-            # Opened anew, it finds them: here is known whether they are to be looked up at all.
-            await _close(reply, batch, request, gateway, cursor_id)
-            raise CommandError(
-                Code.CursorNotFound,
-                "the change stream has to be opened anew, for documents that it looks up had been evicted",
-                labels=(RESUMABLE,),
-            )
+    stream = gateway.streams.find(cursor_id)
+    if missing and (
+        stream is None or (stream.looks_up and await brought_back(gateway, coverage, missing))
+    ):
+        # Opened anew, it finds them: here is known whether they are to be looked up at all.
+        await _close(reply, batch, request, gateway, cursor_id)
+        raise CommandError(
+            Code.CursorNotFound,
+            "the change stream has to be opened anew, for documents that it looks up had been evicted",
+            labels=(RESUMABLE,),
+        )
+    if stream is not None and batch.cursor_id:
+        gateway.streams.remember(cursor_id, replace(stream, token=batch.token))
     return _marked(reply, batch, coverage)
 
 
@@ -108,21 +133,6 @@ async def _served_by_fast(
         snapshot = await gateway.leases.current(request.deadline)
     tiering = snapshot.tiering(namespace)
     return None if tiering is None or not on_fast_by_state(tiering.coverage) else tiering.coverage
-
-
-async def _brought_back(gateway: Gateway, coverage: Coverage, ids: tuple[DocId, ...]) -> bool:
-    """Whether any of these exists after all: then it is in F now, and stays for a while."""
-    try:
-        kept = await copy_in.keep(gateway.tiers, coverage, ids)
-    except (copy_in.StillChanging, copy_in.CollectionChanged, PyMongoError) as error:
-        raise CommandError(
-            Code.ExceededTimeLimit,
-            f"documents that the change stream looks up can't be read: {error}",
-            labels=(RESUMABLE,),
-        ) from error
-    except copy_in.CannotCopy as error:
-        raise CommandError(Code.OperationFailed, str(error)) from error
-    return bool(kept.present)
 
 
 async def _close(
