@@ -174,12 +174,14 @@ class Relay:
             now = 0 if tier is Tier.FAST else clock.operation
             if tier is Tier.ARCHIVE and (address != primary or not now):
                 return None
-            changed = with_time(sent, concern, now)
+            changed = with_time(sent, concern, now, clock.time)
             if changed is None:
                 return None
             sent = changed
-        cluster_time = spans.get(b"$clusterTime") if tier is Tier.ARCHIVE else None
+        cluster_time = spans.get(b"$clusterTime")
         if cluster_time is not None:
+            # Also for F: a client may have spoken to the archive directly, and F would take its
+            # time for its own (without logins) or refuse the command (with them).
             _, begin, _, finish = cluster_time
             if finish - begin != ELEMENT_SIZE or len(clock.element) != ELEMENT_SIZE:
                 return None
@@ -221,7 +223,7 @@ class Relay:
             return None
         _, _, window, end = found
         at = -1
-        cluster_time = None if points else spans.get(b"$clusterTime")
+        cluster_time = spans.get(b"$clusterTime")
         if cluster_time is not None:
             at = cluster_time[1] - end
             if at < 0:
@@ -267,9 +269,12 @@ def _plain_point(frame: bytes, start: int, end: int) -> bool:
     )
 
 
-def with_time(frame: bytes, concern: tuple[int, int, int, int], now: int) -> bytes | None:
+def with_time(
+    frame: bytes, concern: tuple[int, int, int, int], now: int, known: int
+) -> bytes | None:
     """The frame with ``now`` (0: leave it) in place of the ``afterClusterTime`` of its readConcern.
 
+    ``known``: the latest time that goes along with the command; the long path finds a later one.
     None: a readConcern for the long path.
     """
     kind, _, start, _ = concern
@@ -282,8 +287,10 @@ def with_time(frame: bytes, concern: tuple[int, int, int, int], now: int) -> byt
     if level is not None and (level[0] != 2 or frame[level[2] + 4 : level[3]] not in _LEVELS):
         return None
     after = fields.get(_AFTER)
-    if after is None or now == 0:
-        return frame if after is None or after[0] == 0x11 else None
+    if after is None:
+        return frame
     if after[0] != 0x11:
         return None
+    if now == 0:
+        return frame if _U64.unpack_from(frame, after[2])[0] <= known else None
     return frame[: after[2]] + _U64.pack(now) + frame[after[3] :]

@@ -148,6 +148,20 @@ def test_a_point_read_of_a_tiered_namespace_goes_to_the_fast_tier_as_it_is() -> 
     assert World().route(message(document)) == (Tier.FAST, "h:1", document)
 
 
+def test_a_time_of_the_archive_never_reaches_the_fast_tier() -> None:
+    """Case D1: the client spoke to the archive directly before."""
+    world = World()
+    frame = message(timed("orders", ARCHIVE_TIME))
+    for found in (world.route(frame), world.repeat(frame)):
+        assert found is not None
+        assert found[0] is Tier.FAST
+        assert found[2]["$clusterTime"] == FAST_TIME
+    after = {"readConcern": {"afterClusterTime": Timestamp(10, 1)}}
+    assert world.route(message(find("orders", **after))) is not None
+    late = {"readConcern": {"afterClusterTime": Timestamp(99, 1)}}
+    assert world.route(message(find("orders", **late))) is None
+
+
 @pytest.mark.parametrize(
     "document",
     [
