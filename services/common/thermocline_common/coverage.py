@@ -46,6 +46,20 @@ class UniqueIndex:
 
 
 @dataclass(frozen=True, slots=True)
+class SchemaRequest:
+    """A proxy's wish to run a command on A alone: the namespace is in ``Passthrough`` while it stands.
+
+    ``command``: its name. ``beats`` is raised by a proxy that still works on it. ``granted``: F is
+    emptied, and no proxy reads it any more.
+    """
+
+    token: uuid.UUID
+    command: str
+    beats: int = 0
+    granted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Coverage:
     """A coverage document, parsed. Field meanings: section 2 of the architecture.
 
@@ -56,6 +70,7 @@ class Coverage:
     ``raised`` counts raises of the floor, changes of age field and of state. ``look_back`` names the
     tier that was left by the last switch, for 30 minutes after it. ``activated_at``: a cluster time of F
     at which the activation had emptied F, and nobody had written yet: no change stream begins before.
+    ``requests``: commands that wait for the namespace to be A's alone, or run there now.
     """
 
     namespace: str
@@ -76,6 +91,7 @@ class Coverage:
     look_back: Tier | None = None
     activated_at: Timestamp | None = None
     unique: tuple[UniqueIndex, ...] = ()
+    requests: tuple[SchemaRequest, ...] = ()
     unknown_fields: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -89,7 +105,7 @@ def parse_coverage(document: Mapping[str, Any]) -> Coverage:
     known = {
         "_id", "formatVersion", "owner", "state", "target", "ageField", "keep", "uuids", "archiveTime",
         "archiveClusterTime", "floor", "complete", "publishedAt", "claim", "raised", "epoch", "lookBack", "unique",
-        "activatedAt",
+        "activatedAt", "requests",
     }  # fmt: skip
     return Coverage(
         namespace=document["_id"],
@@ -112,6 +128,12 @@ def parse_coverage(document: Mapping[str, Any]) -> Coverage:
         unique=tuple(
             UniqueIndex(u["name"], tuple(u["paths"]), bool(u["plain"]))
             for u in document.get("unique", ())
+        ),
+        requests=tuple(
+            SchemaRequest(
+                r["token"], str(r["command"]), int(r.get("beats", 0)), bool(r.get("granted", False))
+            )
+            for r in document.get("requests", ())
         ),
         unknown_fields={k: v for k, v in document.items() if k not in known},
     )

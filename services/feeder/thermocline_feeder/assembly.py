@@ -147,7 +147,7 @@ def assemble(
         moves,
         states,
         collector,
-        ForeignWrites(tiers.archive),
+        ForeignWrites(tiers.archive, registry),
         resync,
     )
 

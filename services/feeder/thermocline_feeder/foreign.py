@@ -17,6 +17,7 @@ from thermocline_common.indexes import list_indexes
 from thermocline_common.raw_reads import Client, run_raw
 from thermocline_common.sessions import RANGE
 from thermocline_feeder.plan.dirty import DATA_OPERATIONS
+from thermocline_feeder.registry import Registry
 
 log = logging.getLogger(__name__)
 
@@ -121,8 +122,9 @@ async def writes_since(archive: Client, namespace: str, start: Timestamp, end: T
 class ForeignWrites:
     """Counts per namespace since this process began to watch."""
 
-    def __init__(self, archive: Client) -> None:
+    def __init__(self, archive: Client, registry: Registry) -> None:
         self._archive = archive
+        self._registry = registry
         self.counts: Counter[str] = Counter()
         self._seen_to: dict[str, Timestamp | None] = {}
 
@@ -132,7 +134,10 @@ class ForeignWrites:
 
     async def run(self, since: Mapping[str, Timestamp | None]) -> None:
         """Watch these namespaces, each from its time on, until cancelled. Raises PyMongo's errors."""
-        self._seen_to = {ns: self._seen_to.get(ns, time) for ns, time in since.items()}
+        self._seen_to = {
+            ns: _later(self._seen_to[ns], time) if ns in self._seen_to else time
+            for ns, time in since.items()
+        }
         times = [time for time in self._seen_to.values() if time is not None]
         expires = {ns for ns in since if await has_expiry(self._archive, ns)}
         watch = Watch(self._archive)
@@ -150,5 +155,15 @@ class ForeignWrites:
         if seen_to is not None and time <= seen_to:
             return
         self._seen_to[namespace] = time
+        pair = self._registry.pairs.get(namespace)
+        if pair is None or (pair.since is not None and time <= pair.since):
+            return  # written through the proxy, while the archive takes the namespace's writes
         if not (namespace in expires and event["operationType"] == "delete"):
             self.counts[namespace] += 1
+
+
+def _later(seen: Timestamp | None, since: Timestamp | None) -> Timestamp | None:
+    """Where to go on: an activation may be newer than what was seen before it. None: from now on."""
+    if seen is None or since is None:
+        return None
+    return max(seen, since)

@@ -1,12 +1,15 @@
 """Every step of a namespace, by name: the small ones here, the switches in modules of their own."""
 
+import logging
+import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from bson.binary import Binary
 from bson.int64 import Int64
 
-from thermocline_common import names
+from thermocline_common import names, schema_requests
 from thermocline_common.coverage import KEEP_ALL, Coverage, State
 from thermocline_common.coverage_store import MAJORITY
 from thermocline_feeder.activation import Activation
@@ -15,6 +18,8 @@ from thermocline_feeder.plan.states import Wanted
 from thermocline_feeder.registry import Pair
 from thermocline_feeder.switch import Overtaken, Switch
 from thermocline_feeder.withdrawal import Withdrawal
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -34,6 +39,20 @@ class Moves:
     async def clean(self, coverage: Coverage) -> None:
         """Remove what F still holds after :meth:`withdraw`."""
         await Withdrawal(self.switch).clean(coverage)
+
+    async def grant(self, coverage: Coverage) -> None:
+        """F is emptied: whoever asked may run its command on A."""
+        await self.switch.hold("grant")
+        if not await schema_requests.grant(self.switch.tiers, coverage):
+            raise Overtaken(f"{coverage.namespace}: its coverage document was changed meanwhile")
+
+    async def expire(self, coverage: Coverage, tokens: Iterable[uuid.UUID]) -> None:
+        """Forget requests that nobody keeps alive: their proxy is gone, whatever it still did on A."""
+        for token in tokens:
+            log.warning(
+                "a proxy's request was given up by it", extra={"namespace": coverage.namespace}
+            )
+            await schema_requests.take_back(self.switch.tiers, [coverage.namespace], token)
 
     async def revert(self, coverage: Coverage) -> None:
         """Give an unfinished switch up."""

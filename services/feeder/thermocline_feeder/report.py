@@ -25,6 +25,7 @@ def report(
         return {
             "state": (State.PASSTHROUGH if coverage is None else coverage.state).value,
             "target": wanted.value,
+            "requests": [] if coverage is None else [r.command for r in coverage.requests],
             "blockedOn": parts.states.blocked.get(namespace),
             "lagSeconds": lag if namespace in parts.registry.pairs else 0.0,
             "foreignWrites": parts.foreign.counts.get(namespace, 0),

@@ -250,15 +250,19 @@ class FeederService:
                 parts.registry.changed.set()  # ends the stream; replay waits before it opens another
 
     async def _watch_archive(self, context: Context, parts: Parts) -> None:
-        """Restart the watch on A whenever other namespaces are active."""
+        """Restart the watch on A whenever other namespaces are active, or one is anew."""
+
+        def since() -> dict[str, Timestamp | None]:
+            return {ns: pair.since for ns, pair in parts.registry.pairs.items()}
+
         while True:
-            active = {ns: pair.since for ns, pair in parts.registry.pairs.items()}
+            active = since()
             if not active:
                 await asyncio.sleep(1.0)
                 continue
             watch = asyncio.create_task(parts.foreign.run(active))
             try:
-                while not watch.done() and parts.registry.pairs.keys() == active.keys():
+                while not watch.done() and since() == active:
                     self._report_foreign(context, parts)
                     await asyncio.wait({watch}, timeout=1.0)
             finally:

@@ -41,6 +41,14 @@ class Settings:
     move_retry: float = 15.0
     """After a switch that didn't work."""
     state_poll: float = 2.0
+    request_age: float = 300.0
+    """A proxy's request for a command on the archive alone counts for so long after its last beat."""
+    request_rest: float = 5.0
+    """After the last such command: a drop is often followed by others, and each switch takes a while."""
+    request_retry: float = 2.0
+    """Like ``move_retry``, where a client waits for the switch."""
+    request_cursor_wait: float = 5.0
+    """Like ``cursor_wait``, where a client waits; a drop or rename ends cursors in MongoDB too."""
     cursor_wait: float = 600.0
     """How long cursors on F may keep a namespace's data after it went to Passthrough."""
     caught_up_lag: float = 5.0

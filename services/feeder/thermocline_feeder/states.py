@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+import uuid
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 
 from pymongo.errors import PyMongoError
@@ -55,8 +56,13 @@ class States:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     known: bool = False
     _busy: dict[str, asyncio.Task[None]] = field(default_factory=dict)
-    _not_before: dict[str, float] = field(default_factory=dict)
-    _looking_back: dict[str, float] = field(default_factory=dict)
+    _not_before: dict[tuple[str, Step], float] = field(default_factory=dict)
+    _looking_back: dict[str, tuple[Hashable, float]] = field(default_factory=dict)
+    """The switch that each namespace looks back over, and when it was first seen."""
+    _requests: dict[tuple[str, uuid.UUID], tuple[int, float]] = field(default_factory=dict)
+    """Beats of each request, and when they last moved, on this clock."""
+    _requested_at: dict[str, float] = field(default_factory=dict)
+    """When a request last stood."""
 
     async def run(self) -> None:
         """Until cancelled; every step that was begun is cancelled too."""
@@ -89,21 +95,28 @@ class States:
         self.known = True
         targets = self.wanted()
         now = self.clock()
+        self._forget_requests()
         for namespace in sorted(self.coverages.keys() | self.listed | targets.keys()):
-            if namespace in self._busy or now < self._not_before.get(namespace, 0.0):
+            if namespace in self._busy:
                 continue
             coverage = self.coverages.get(namespace)
             target = targets.get(namespace)
+            stale = self._stale(namespace, coverage, now)
             step = next_step(
                 coverage,
                 listed=namespace in self.listed,
                 wanted=target,
                 look_back_over=self._look_back_over(namespace, coverage, now),
+                stale_requests=bool(stale),
             )
+            if now < self._not_before.get((namespace, step), 0.0):
+                continue
+            if step is Step.ACTIVATE and now < self._rests_until(namespace):
+                continue
             if step is Step.NONE:
                 self._settled(namespace, coverage, target)
                 continue
-            task = group.create_task(self._take(namespace, step, coverage, target, slots))
+            task = group.create_task(self._take(namespace, step, coverage, target, slots, stale))
             self._busy[namespace] = task
 
     def _settled(self, namespace: str, coverage: Coverage | None, target: Wanted | None) -> None:
@@ -116,7 +129,39 @@ class States:
         if coverage is None or coverage.look_back is None:
             self._looking_back.pop(namespace, None)
             return False
-        return now - self._looking_back.setdefault(namespace, now) >= self.settings.look_back
+        switch = (coverage.look_back, coverage.state, coverage.activated_at)
+        known, since = self._looking_back.get(namespace, (None, now))
+        if known != switch:
+            # Another switch: what was executed right before it may be sent again for as long.
+            since = now
+            self._looking_back[namespace] = (switch, now)
+        return now - since >= self.settings.look_back
+
+    def _stale(
+        self, namespace: str, coverage: Coverage | None, now: float
+    ) -> tuple[uuid.UUID, ...]:
+        """Requests whose beats haven't moved for too long."""
+        found = []
+        for request in () if coverage is None else coverage.requests:
+            self._requested_at[namespace] = now
+            key = (namespace, request.token)
+            beats, since = self._requests.get(key, (-1, now))
+            if beats != request.beats:
+                self._requests[key] = (request.beats, now)
+            elif now - since >= self.settings.request_age:
+                found.append(request.token)
+        return tuple(found)
+
+    def _forget_requests(self) -> None:
+        standing = {
+            (namespace, request.token)
+            for namespace, coverage in self.coverages.items()
+            for request in coverage.requests
+        }
+        self._requests = {k: seen for k, seen in self._requests.items() if k in standing}
+
+    def _rests_until(self, namespace: str) -> float:
+        return self._requested_at.get(namespace, float("-inf")) + self.settings.request_rest
 
     async def _take(
         self,
@@ -125,25 +170,33 @@ class States:
         coverage: Coverage | None,
         target: Wanted | None,
         slots: asyncio.Semaphore,
+        stale: tuple[uuid.UUID, ...],
     ) -> None:
+        waited_for = coverage is not None and bool(coverage.requests)
+        pause = self.settings.request_retry if waited_for else self.settings.move_retry
         try:
             async with slots:
-                await self._do(namespace, step, coverage, target)
+                if step is Step.EXPIRE and coverage is not None:
+                    await self.moves.expire(coverage, stale)
+                else:
+                    await self._do(namespace, step, coverage, target)
             self.blocked.pop(namespace, None)
-            self._not_before.pop(namespace, None)
+            self._not_before.pop((namespace, step), None)
         except Overtaken as overtaken:
             log.info("%s", overtaken)
         except Blocked as blocked:
-            self._hold_back(namespace, str(blocked))
+            self._hold_back(namespace, step, str(blocked), pause)
         except (PyMongoError, ThermoclineError, TimeoutError) as error:
-            self._hold_back(namespace, f"{step.value}: {type(error).__name__} {str(error)[:300]}")
+            text = f"{step.value}: {type(error).__name__} {str(error)[:300]}"
+            self._hold_back(namespace, step, text, pause)
         finally:
             self._busy.pop(namespace, None)
             self.changed.set()
 
-    def _hold_back(self, namespace: str, text: str) -> None:
+    def _hold_back(self, namespace: str, step: Step, text: str, pause: float) -> None:
         self.blocked[namespace] = text
-        self._not_before[namespace] = self.clock() + self.settings.move_retry
+        pause = min(pause, self.settings.move_retry)
+        self._not_before[namespace, step] = self.clock() + pause
         self.problems.set(f"state {namespace}", f"{namespace} can't be switched yet: {text}")
 
     async def _do(
@@ -174,6 +227,8 @@ class States:
             await moves.revert(coverage)
         elif step is Step.CLEAN:
             await moves.clean(coverage)
+        elif step is Step.GRANT:
+            await moves.grant(coverage)
         elif step is Step.END_LOOK_BACK:
             await moves.end_look_back(coverage)
         elif step is Step.FORGET:

@@ -9,6 +9,8 @@ from thermocline_feeder.switch import Blocked, Switch
 
 log = logging.getLogger(__name__)
 
+_ENDS_CURSORS = frozenset({"drop", "dropDatabase", "renameCollection"})
+
 
 @dataclass(slots=True)
 class Withdrawal:
@@ -48,9 +50,8 @@ class Withdrawal:
         """Drop F's collection and records, once no reader can use them any more."""
         namespace = coverage.namespace
         await self.switch.wait_lease()
-        if not await waits.cursors_ended(
-            self.switch.tiers.fast, namespace, self.switch.settings.cursor_wait
-        ):
+        limit = self._cursor_wait(coverage)
+        if limit and not await waits.cursors_ended(self.switch.tiers.fast, namespace, limit):
             log.warning(
                 "cursors outlived the wait and end with an error", extra={"namespace": namespace}
             )
@@ -61,3 +62,12 @@ class Withdrawal:
         await self.switch.change(
             coverage, {}, ("uuids", "unique", "archiveTime", "archiveClusterTime")
         )
+
+    def _cursor_wait(self, coverage: Coverage) -> float:
+        """How long cursors may hold the cleaning up; 0: they end with the collection in MongoDB too."""
+        settings = self.switch.settings
+        if not coverage.requests:
+            return settings.cursor_wait
+        if any(request.command in _ENDS_CURSORS for request in coverage.requests):
+            return 0.0
+        return min(settings.cursor_wait, settings.request_cursor_wait)

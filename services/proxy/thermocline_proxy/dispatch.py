@@ -10,14 +10,15 @@ from typing import Any
 import bson
 from bson.raw_bson import RawBSONDocument
 
-from thermocline_common.coverage import State, Tier
-from thermocline_common.errors import Code, CommandError
+from thermocline_common.coverage import Tier
+from thermocline_common.errors import NOT_PRIMARY, Code, CommandError
 from thermocline_proxy import reads, writes
 from thermocline_proxy.archive_commands import ArchiveCommands, is_listed
 from thermocline_proxy.commands.catalog import CLOSED_DATABASES, Entry, Kind, lookup
 from thermocline_proxy.commands.command import Command, element
 from thermocline_proxy.commands.touched import Touched, touched
 from thermocline_proxy.cursor_commands import CursorCommands
+from thermocline_proxy.ddl import SchemaCommands
 from thermocline_proxy.exchange import (
     SELECTION_SECONDS,
     LeaseLapsed,
@@ -34,7 +35,7 @@ from thermocline_proxy.wire.opmsg import Message
 from thermocline_proxy.wire.replies import OK
 
 _HELLO_WAIT_SECONDS = 10.0
-_CREATED = frozenset({"create", "createIndexes"})
+_PASSING = NOT_PRIMARY | {Code.ExceededTimeLimit, Code.HostUnreachable, Code.NetworkTimeout}
 
 
 class Dispatcher:
@@ -44,6 +45,11 @@ class Dispatcher:
         self._proxy = proxy
         self._cursors = CursorCommands(proxy)
         self._archive = ArchiveCommands(proxy)
+        self._schema = SchemaCommands(
+            proxy,
+            lambda request, snapshot: self._handed(writes, request, snapshot),
+            self._archive.plain,
+        )
         self._transactions = Transactions(proxy, self._decided, self._archive.statement)
         self._ways: Mapping[Kind, Callable[[Request, Entry, ClientSession], Awaitable[bytes]]] = {
             Kind.LOCAL: self._local,
@@ -269,21 +275,9 @@ class Dispatcher:
         touches = touched(command, entry)
         _refuse_closed(touches)
         snapshot = await self._decided(touches.all, request.deadline)
-        affected = {ns for ns in touches.all if _is_tiered(ns, snapshot)}
-        if entry.name == "dropDatabase":
-            prefix = f"{command.database}."
-            known = {ns for ns in (*snapshot.listed, *snapshot.tierings) if ns.startswith(prefix)}
-            if known:
-                snapshot = await self._proxy.leases.current(request.deadline)
-            affected = {ns for ns in known if _is_tiered(ns, snapshot)}
-        if affected:
-            if entry.name in _CREATED and "viewOn" not in command.fields:
-                return await self._handed(writes, request, snapshot)
-            raise CommandError(
-                Code.CommandNotSupported,
-                f"{entry.name} on {', '.join(sorted(affected))}, which is tiered, is not served yet: "
-                "take its policy out of the resource, run the command, and put the policy back",
-            )
+        answered = await self._schema.answer(request, touches.all, snapshot)
+        if answered is not None:
+            return answered
         changes_view = "viewOn" in command.fields and entry.name in ("create", "collMod")
         raw = await self._archive.statement(request, entry, snapshot)
         if changes_view and self._proxy.leases.anything_tiered:
@@ -296,14 +290,6 @@ def _was_left(namespace: str | None, snapshot: Snapshot) -> bool:
     """Whether the namespace changed tiers a short while ago: the other one may have executed a write."""
     found = None if namespace is None else snapshot.tierings.get(namespace)
     return found is not None and found.coverage.look_back is not None
-
-
-def _is_tiered(namespace: str, snapshot: Snapshot) -> bool:
-    """Whether the collection itself is tiered; a view on one isn't, for DDL."""
-    found = snapshot.tierings.get(namespace)
-    if found is None:
-        return namespace in snapshot.listed
-    return found.coverage.state is not State.PASSTHROUGH
 
 
 def _deadline(command: Command) -> float | None:
@@ -323,9 +309,11 @@ def _refuse_closed(touches: Touched) -> None:
 
 
 def _retryable(error: CommandError, message: Message) -> CommandError:
-    """A timeout of our own, labelled so that a driver repeats what is safe to repeat."""
-    if error.code != Code.ExceededTimeLimit or error.labels:
-        return error
+    """A failure of our own, labelled so that a driver repeats what is safe to repeat."""
     name = message.body[5 : message.body.index(b"\0", 5)].decode("utf-8", "replace")
-    labels = failure_labels(message.spans, name)
+    labels = error.labels
+    if error.code == Code.ExceededTimeLimit and not labels:
+        labels = failure_labels(message.spans, name)
+    if name in ("aggregate", "getMore") and error.code in _PASSING and not labels:
+        labels = (reads.RESUMABLE,)  # means nothing to a driver but for change streams
     return CommandError(error.code, error.message, code_name=error.code_name, labels=labels)

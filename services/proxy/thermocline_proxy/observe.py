@@ -1,7 +1,8 @@
 """Counters of the proxy, cheap enough for every command, as Prometheus metrics and for ``/status``."""
 
+import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -61,6 +62,8 @@ class Observer(Collector):
         self.routes: dict[tuple[str, str], int] = {}
         self.errors: dict[str, int] = {}
         self.latency = {Tier.FAST: Latency(), Tier.ARCHIVE: Latency()}
+        self.schema_changes: dict[Hashable, dict[str, Any]] = {}
+        """Commands that wait for, or run in, ``Passthrough``: command, namespaces, phase, since."""
         self.lease_age: Callable[[], float] = lambda: float("inf")
         self.upstream: Callable[[], dict[tuple[str, str], int]] = dict
         registry.register(self)
@@ -105,6 +108,15 @@ class Observer(Collector):
                 }
                 for tier, latency in self.latency.items()
             },
+            "schemaChanges": [
+                {
+                    "command": change["command"],
+                    "namespaces": sorted(change["namespaces"]),
+                    "phase": change["phase"],
+                    "seconds": round(time.monotonic() - change["since"], 1),
+                }
+                for change in self.schema_changes.values()
+            ],
             "leaseAgeSeconds": None if age == float("inf") else round(age, 3),
         }
 

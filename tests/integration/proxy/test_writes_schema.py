@@ -51,13 +51,6 @@ async def test_expiry_stays_in_the_archive(world: DirectWorld) -> None:
     assert "expireAfterSeconds" not in (await indexes(world.fast))["t_1"]
 
 
-@pytest.mark.parametrize("option", ["unique", "prepareUnique"])
-async def test_unique_indexes_are_refused(world: DirectWorld, option: str) -> None:
-    reply = await world.run(building({**A_INDEX, option: True}), handle)
-    assert (reply["code"], reply["codeName"]) == (115, "CommandNotSupported")
-    assert set(await indexes(world.archive)) == {"_id_"}
-
-
 async def test_what_the_archive_refuses_never_reaches_f(world: DirectWorld) -> None:
     await world.archive.create_index([("b", 1)], name="a_1")
     reply = await world.run(building(A_INDEX), handle)

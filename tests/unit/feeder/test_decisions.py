@@ -7,7 +7,7 @@ import pytest
 from bson import encode
 from bson.timestamp import Timestamp
 
-from thermocline_common.coverage import Coverage, State, Tier
+from thermocline_common.coverage import Coverage, SchemaRequest, State, Tier
 from thermocline_common.ids import DocId
 from thermocline_common.removals import Kind, Record
 from thermocline_feeder.plan.failures import Reading, Writing, after_reading, after_writing
@@ -20,6 +20,7 @@ from thermocline_feeder.settings import Settings
 NS = "shop.o"
 ACTIVE, OFF = Wanted(True, "t"), Wanted(False, "t")
 U = uuid.UUID(int=1)
+TIME = Timestamp(1, 1)
 
 
 def cover(state: State, **fields: Any) -> Coverage:
@@ -28,6 +29,8 @@ def cover(state: State, **fields: Any) -> Coverage:
 
 
 P, A = State.PASSTHROUGH, State.ACTIVE
+ASKED = SchemaRequest(U, "drop")
+GRANTED = SchemaRequest(U, "drop", 3, granted=True)
 STEPS: dict[str, tuple[Coverage | None, bool, Wanted | None, bool, Step]] = {
     "unknown": (None, False, None, False, Step.NONE),
     "new: list first": (None, False, ACTIVE, False, Step.LIST),
@@ -51,6 +54,15 @@ STEPS: dict[str, tuple[Coverage | None, bool, Wanted | None, bool, Step]] = {
     "left: look back": (cover(P, look_back=Tier.FAST), True, None, False, Step.NONE),
     "left: looked back": (cover(P, look_back=Tier.FAST), True, None, True, Step.END_LOOK_BACK),
     "left: forget": (cover(P), True, None, True, Step.FORGET),
+    "asked for while active": (cover(A, requests=(ASKED,)), True, ACTIVE, False, Step.WITHDRAW),
+    "asked for, other policy": (cover(A, age_field="x", requests=(ASKED,)), True, ACTIVE, False, Step.WITHDRAW),
+    "asked for in a switch": (cover(State.PAUSING, requests=(ASKED,)), True, ACTIVE, False, Step.REVERT),
+    "asked for, F is full": (cover(P, fast_uuid=U, requests=(ASKED,)), True, ACTIVE, False, Step.CLEAN),
+    "asked for, readers of F": (cover(P, archive_time=TIME, requests=(GRANTED,)), True, ACTIVE, False, Step.CLEAN),
+    "asked for, F is empty": (cover(P, requests=(ASKED,)), True, ACTIVE, False, Step.GRANT),
+    "another asks": (cover(P, requests=(GRANTED, ASKED)), True, ACTIVE, False, Step.GRANT),
+    "at work": (cover(P, requests=(GRANTED,)), True, ACTIVE, False, Step.NONE),
+    "at work, not wanted": (cover(P, look_back=Tier.FAST, requests=(GRANTED,)), True, None, True, Step.NONE),
 }  # fmt: skip
 
 
@@ -61,6 +73,15 @@ def test_next_step(
     coverage: Coverage | None, listed: bool, wanted: Wanted | None, over: bool, step: Step
 ) -> None:
     assert next_step(coverage, listed=listed, wanted=wanted, look_back_over=over) is step
+
+
+def test_requests_that_nobody_keeps_alive_expire_first() -> None:
+    for state in (P, A):
+        coverage = cover(state, fast_uuid=U, requests=(ASKED,))
+        step = next_step(
+            coverage, listed=True, wanted=ACTIVE, look_back_over=False, stale_requests=True
+        )
+        assert step is Step.EXPIRE
 
 
 def test_an_unfinished_switch_goes_back_to_the_tier_that_had_the_writes() -> None:
@@ -180,6 +201,12 @@ def operation(**fields: Any) -> dict[str, Any]:
         (operation(op="query", command={"find": "o"}), False),
         (operation(op="update", ns="shop.other"), False),
         (operation(op="update", active=False), False),
+        (operation(ns="shop.$cmd", command={"collMod": "o", "$db": "shop"}), True),
+        (operation(ns="shop", command={"dropDatabase": 1, "$db": "shop"}), True),
+        (operation(ns="other", command={"dropDatabase": 1, "$db": "other"}), False),
+        (operation(ns="admin.$cmd", command={"renameCollection": NS, "to": "shop.b"}), True),
+        (operation(ns="admin.$cmd", command={"renameCollection": "shop.b", "to": NS}), True),
+        (operation(ns="admin.$cmd", command={"renameCollection": "shop.b", "to": "shop.c"}), False),
     ],
 )
 def test_writes(found: dict[str, Any], is_write: bool) -> None:

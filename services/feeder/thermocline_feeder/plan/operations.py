@@ -18,6 +18,10 @@ def _targets(operation: Mapping[str, Any], namespace: str) -> bool:
         return True
     command = operation.get("command") or {}
     database, name = namespace.split(".", 1)
+    if "dropDatabase" in command:
+        return bool(command.get("$db") == database)
+    if "renameCollection" in command:
+        return namespace in (command["renameCollection"], command.get("to"))
     return ns == f"{database}.$cmd" and bool(command) and next(iter(command.values())) == name
 
 

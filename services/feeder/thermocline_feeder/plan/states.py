@@ -18,6 +18,8 @@ class Step(Enum):
     REVERT = "go back from an unfinished switch"
     CHANGE_POLICY = "replace the age field of an active namespace"
     CLEAN = "remove what the fast tier still holds of it"
+    GRANT = "let a proxy run the command that it asked for"
+    EXPIRE = "forget a proxy's request that nobody keeps alive"
     END_LOOK_BACK = "stop looking retryable writes up in the other tier"
     FORGET = "remove its coverage document"
     UNLIST = "take it off the archive's list, last of all"
@@ -48,9 +50,18 @@ LEGAL: frozenset[tuple[State, State]] = frozenset(
 
 
 def next_step(
-    coverage: Coverage | None, *, listed: bool, wanted: Wanted | None, look_back_over: bool
+    coverage: Coverage | None,
+    *,
+    listed: bool,
+    wanted: Wanted | None,
+    look_back_over: bool,
+    stale_requests: bool = False,
 ) -> Step:
-    """``wanted`` None: the manifest doesn't name it. ``look_back_over``: 30 minutes since its last switch."""
+    """``wanted`` None: the manifest doesn't name it. ``look_back_over``: 30 minutes since its last switch.
+
+    ``stale_requests``: some request of a proxy wasn't kept alive. While any request stands, the
+    namespace is on its way to ``Passthrough``, or stays there, whatever the manifest wants.
+    """
     active = wanted is not None and wanted.active
     if coverage is None:
         if active:
@@ -60,6 +71,8 @@ def next_step(
         return Step.LIST
     if coverage.state is State.PAUSING:
         return Step.REVERT
+    if coverage.requests:
+        return _next_for_requests(coverage, stale_requests)
     if coverage.state is State.ACTIVE:
         if not active:
             return Step.WITHDRAW
@@ -74,6 +87,19 @@ def next_step(
     if coverage.look_back is not None:
         return Step.END_LOOK_BACK if look_back_over else Step.NONE
     return Step.FORGET
+
+
+def _next_for_requests(coverage: Coverage, stale: bool) -> Step:
+    if stale:
+        return Step.EXPIRE
+    if coverage.state is State.ACTIVE:
+        return Step.WITHDRAW
+    if coverage.fast_uuid is not None or coverage.archive_time is not None:
+        # Without a collection in F there is nothing to drop, but readers have to be waited for.
+        return Step.CLEAN
+    if all(request.granted for request in coverage.requests):
+        return Step.NONE
+    return Step.GRANT
 
 
 def reverted(coverage: Coverage) -> State:

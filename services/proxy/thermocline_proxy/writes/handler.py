@@ -61,10 +61,9 @@ async def _serve(run: Run) -> Reply:
         if not target.well_formed:
             return await _refused_by_server(run)
         return await _find_and_modify(run, target)
-    if command.name == "create":
-        return await schema.create(run)
-    if command.name == "createIndexes":
-        return await schema.create_indexes(run)
+    change = schema.CHANGES.get(command.name)
+    if change is not None:
+        return await schema.on_both(run, change)
     raise CommandError(
         Code.CommandNotSupported,
         f"{command.name} isn't supported on a tiered collection",

@@ -1,137 +1,161 @@
-"""``create`` and ``createIndexes`` on a tiered namespace: on A behind the barrier, then on F."""
+"""``create``, ``createIndexes``, ``dropIndexes`` and ``collMod`` that both tiers can do: A first, then F.
 
-from typing import Final
+Unique indexes aren't among them: whoever calls this sees to that. What a crash leaves between the two
+tiers is mended by the warmer's parity check.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
 
 from thermocline_common.coverage import Coverage
-from thermocline_common.errors import Code
-from thermocline_common.ids import ARRAY, wrap
-from thermocline_proxy.commands.command import Command, raw_element
+from thermocline_common.errors import Code, CommandError
+from thermocline_common.indexes import list_indexes
+from thermocline_common.tiers import PLAIN
+from thermocline_proxy.commands.command import Command, build, raw_element
 from thermocline_proxy.ports import Reply
-from thermocline_proxy.writes.filters import is_simple_collation
-from thermocline_proxy.writes.refusal import Refused
+from thermocline_proxy.writes import schema_parts as parts
 from thermocline_proxy.writes.replies import succeeded
-from thermocline_proxy.writes.run import Run
-from thermocline_proxy.writes.statements import fields_of, number, replaced, truth
+from thermocline_proxy.writes.run import ATTEMPTS, Moved, Run
+from thermocline_proxy.writes.statements import fields_of, number
 
-_NOT_TIERED: Final = {
-    "capped": "capped collections",
-    "timeseries": "time-series collections",
-    "clusteredIndex": "clustered collections",
-    "viewOn": "views under a tiered name",
-    "encryptedFields": "encrypted collections",
-    "expireAfterSeconds": "time-series collections",
-}
-_EXPIRE: Final = b"expireAfterSeconds"
+_KEPT: Final = ("lsid", "writeConcern", "$clusterTime", "$db")
 
 
-async def create(run: Run) -> Reply:
-    """Create the collection in both tiers. What can't be tiered is refused."""
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One kind of command.
+
+    ``check`` raises ``Refused`` for what can't be tiered. ``before`` looks at A for what ``undo`` needs.
+    ``for_fast`` is what F gets; None: nothing. ``undo`` makes the command that takes the change back
+    in A: of the command, A's reply and what ``before`` saw; None: nothing can be, or is to be, undone.
+    ``harmless``: codes of F that mean that F is as wanted.
+    """
+
+    check: Callable[[Command], None]
+    before: Callable[[Run], Awaitable[Any]]
+    for_fast: Callable[[Command], Command | None]
+    undo: Callable[[Command, bytes, Any], Command | None]
+    harmless: frozenset[int]
+
+
+async def on_both(run: Run, change: Change) -> Reply:
+    """Run the command in both tiers, or in neither."""
     command = run.request.command
-    refuse_untierable(command)
-    coverage = await run.coverage()
-    if coverage is None:
-        return await run.send_archive(command)
-    await run.behind_barrier()
-    await run.on_same_footing(coverage)
-    reply = await run.send_archive(command)
-    if not succeeded(reply.raw):
-        return reply
-    fast = await run.send(coverage, command)
-    if not succeeded(fast.raw) and _code(fast.raw) != Code.NamespaceExists:
-        # Empty, and made just now by this very command: A must not keep what F refuses.
-        await _undo_create(run)
+    change.check(command)
+    for _ in range(ATTEMPTS):
+        coverage = await run.coverage()
+        if coverage is None:
+            return await run.send_archive(command)
+        await run.behind_barrier()
+        seen = await change.before(run)
+        try:
+            await run.on_same_footing(coverage)
+        except Moved:
+            continue
+        reply = await run.send_archive(command)
+        if not succeeded(reply.raw):
+            return reply
+        return await _follow(run, change, coverage, reply, seen)
+    raise CommandError(
+        Code.ExceededTimeLimit, f"{command.name}: {run.namespace} kept changing; try again"
+    )
+
+
+async def _follow(run: Run, change: Change, coverage: Coverage, reply: Reply, seen: Any) -> Reply:
+    """F's part, after A's ``reply``. A namespace that is switched meanwhile gets it from A."""
+    command = change.for_fast(run.request.command)
+    now: Coverage | None = coverage
+    while command is not None and now is not None:
+        try:
+            fast = await run.send(now, command)
+        except Moved:
+            now = await run.coverage()
+            continue
+        code = number(fields_of(fast.raw).get(b"code"))
+        if succeeded(fast.raw) or code in change.harmless:
+            return Reply(reply.raw, fast.tier, fast.member, fast.operation_time)
+        back = change.undo(run.request.command, reply.raw, seen)
+        if back is not None and await _may_undo(run, back):
+            await run.send_archive(back)
         return fast
-    return Reply(reply.raw, fast.tier, fast.member, fast.operation_time)
+    return reply
 
 
-async def _undo_create(run: Run) -> None:
+async def _may_undo(run: Run, back: Command) -> bool:
+    """A collection made just now by this very command is dropped again only while it is empty."""
+    if back.name != "drop":
+        return True
     collection = run.gateway.tiers.archive[run.database][run.collection]
-    if await collection.find_one({}, {"_id": 1}) is None:
-        command = run.request.command.changed({})
-        drop = Command(_drop_body(command))
-        await run.send_archive(drop)
+    return await collection.find_one({}, {"_id": 1}) is None
 
 
-def _drop_body(command: Command) -> bytes:
-    kept = ("$db", "lsid", "writeConcern", "$clusterTime")
-    parts = [raw_element("drop", *command.fields["create"])]
-    parts += [raw_element(n, *command.fields[n]) for n in kept if n in command.fields]
-    return wrap(*parts)
+async def _nothing(run: Run) -> None:
+    return None
 
 
-def refuse_untierable(command: Command) -> None:
-    """Raise ``Refused`` for options of ``create`` that a tiered collection can't have."""
-    for name, what in _NOT_TIERED.items():
-        if name in command.fields and (name != "capped" or truth(command.fields[name])):
-            raise Refused(f"{what} can't be tiered: take {command.namespace} out of the policies")
-    collation = command.fields.get("collation")
-    if collation is not None and not is_simple_collation(collation[1]):
-        raise Refused(
-            "a tiered collection can't have a default collation: give the collation with each "
-            "statement, or to an index"
-        )
+async def _indexes(run: Run) -> list[dict[str, Any]]:
+    return await list_indexes(run.gateway.tiers.archive, run.namespace)
 
 
-async def create_indexes(run: Run) -> Reply:
-    """Build indexes that aren't unique in both tiers, A first, without expiry in F."""
-    command = run.request.command
-    refuse_unique(command)
-    coverage = await run.coverage()
-    if coverage is None:
-        return await run.send_archive(command)
-    await run.behind_barrier()
-    await run.on_same_footing(coverage)
-    reply = await run.send_archive(command)
-    if not succeeded(reply.raw):
-        return reply
-    fast = await _build_in_fast(run, coverage, command)
-    if not succeeded(fast.raw):
-        await _undo_indexes(run, command, reply.raw)
-        return fast
-    return Reply(reply.raw, fast.tier, fast.member, fast.operation_time)
-
-
-async def _build_in_fast(run: Run, coverage: Coverage, command: Command) -> Reply:
-    specs = [
-        replaced(raw, {_EXPIRE: None}) if _EXPIRE in fields_of(raw) else raw
-        for raw in command.documents("indexes")
-    ]
-    listed = wrap(*(b"\x03" + str(i).encode() + b"\0" + raw for i, raw in enumerate(specs)))
-    return await run.send(
-        coverage, command.changed({"indexes": raw_element("indexes", ARRAY, listed)})
+async def _options(run: Run) -> Mapping[str, Any]:
+    database = run.gateway.tiers.archive.get_database(run.database, codec_options=PLAIN)
+    reply = await database.command(
+        {"listCollections": 1, "filter": {"name": run.collection}}, codec_options=PLAIN
     )
+    batch = reply["cursor"]["firstBatch"]
+    return dict(batch[0].get("options", {})) if batch else {}
 
 
-async def _undo_indexes(run: Run, command: Command, reply: bytes) -> None:
-    """Drop in A what this command built there: only if none of its indexes had been there before."""
-    fields = fields_of(reply)
-    specs = command.documents("indexes")
-    built = number(fields.get(b"numIndexesAfter")) - number(fields.get(b"numIndexesBefore"))
-    if built != len(specs):
-        return  # some were there before; the warmer's parity check reports the difference
-    names = [fields_of(raw)[b"name"] for raw in specs]
-    listed = wrap(
-        *(bytes((k,)) + str(i).encode() + b"\0" + value for i, (k, value) in enumerate(names))
-    )
-    kept = ("$db", "lsid", "writeConcern", "$clusterTime")
-    parts = [
-        raw_element("dropIndexes", *command.fields[command.name]),
-        raw_element("index", ARRAY, listed),
-    ]
-    parts += [raw_element(n, *command.fields[n]) for n in kept if n in command.fields]
-    await run.send_archive(Command(wrap(*parts)))
+def _undoing(command: Command, fields: Mapping[str, Any]) -> Command:
+    """A command on the same collection, in the same session, with the same write concern."""
+    kept = [raw_element(n, *command.fields[n]) for n in _KEPT if n in command.fields]
+    return build(fields, kept)
 
 
-def refuse_unique(command: Command) -> None:
-    """Raise ``Refused`` for unique indexes, which need every document of both tiers at once."""
-    for raw in command.documents("indexes"):
-        fields = fields_of(raw)
-        if truth(fields.get(b"unique")) or truth(fields.get(b"prepareUnique")):
-            raise Refused(
-                "a unique index can't be built on a collection while it is tiered: set the mode "
-                "Passthrough, build it, and set Active again"
-            )
+def _drop(command: Command, reply: bytes, seen: Any) -> Command | None:
+    return _undoing(command, {"drop": command.collection})
 
 
-def _code(raw: bytes) -> int:
-    return number(fields_of(raw).get(b"code"))
+def _drop_indexes(command: Command, reply: bytes, seen: Any) -> Command | None:
+    """Only if none of the indexes had been there before; parity reports any other difference."""
+    names = parts.built_by(command, reply)
+    return _undoing(command, {"dropIndexes": command.collection, "index": names}) if names else None
+
+
+def _rebuild_indexes(command: Command, reply: bytes, seen: Any) -> Command | None:
+    specs = parts.dropped_by(command, seen)
+    if not specs:
+        return None
+    return _undoing(command, {"createIndexes": command.collection, "indexes": specs})
+
+
+def _restore_options(command: Command, reply: bytes, seen: Any) -> Command | None:
+    fields = parts.former_options(command, reply, seen)
+    return _undoing(command, {"collMod": command.collection, **fields}) if fields else None
+
+
+_DROP_INDEXES: Final = Change(
+    parts.no_check,
+    _indexes,
+    parts.same,
+    _rebuild_indexes,
+    frozenset({Code.IndexNotFound, Code.NamespaceNotFound}),
+)
+CHANGES: Final[Mapping[str, Change]] = {
+    "create": Change(
+        parts.refuse_untierable, _nothing, parts.same, _drop, frozenset({Code.NamespaceExists})
+    ),
+    "createIndexes": Change(
+        parts.no_check, _nothing, parts.indexes_without_expiry, _drop_indexes, frozenset()
+    ),
+    "dropIndexes": _DROP_INDEXES,
+    "deleteIndexes": _DROP_INDEXES,
+    "collMod": Change(
+        parts.no_check,
+        _options,
+        parts.options_without_expiry,
+        _restore_options,
+        frozenset({Code.NamespaceNotFound}),
+    ),
+}

@@ -1,0 +1,68 @@
+"""Which indexes a command is about, and whether they constrain what may be written. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import bson
+
+from thermocline_common.ids import ARRAY, DOCUMENT, STRING
+from thermocline_proxy.commands.command import Command
+
+Listed = Sequence[Mapping[str, Any]]
+"""The archive's indexes as ``listIndexes`` shows them."""
+
+_CONSTRAINTS: Final = ("unique", "prepareUnique")
+_NO_MATTER: Final = frozenset({"v", "ns", "background", "name"})
+_OFF_BY_DEFAULT: Final = frozenset({"unique", "prepareUnique", "sparse", "hidden"})
+
+
+def constrains(spec: Mapping[str, Any]) -> bool:
+    """Whether an index (not ``_id``'s) refuses documents for their neighbours."""
+    return list(spec.get("key", {})) != ["_id"] and any(spec.get(name) for name in _CONSTRAINTS)
+
+
+def builds_constraint(command: Command, listed: Listed) -> bool:
+    """Whether a ``createIndexes`` builds a unique index that isn't there yet, just as it is asked for.
+
+    In doubt True: then the archive itself says that there is nothing to do.
+    """
+    there = {spec["name"]: _essence(spec) for spec in listed}
+    for raw in command.documents("indexes"):
+        spec = bson.decode(raw)
+        if constrains(spec) and there.get(spec.get("name")) != _essence(spec):
+            return True
+    return False
+
+
+def drops_constraint(command: Command, listed: Listed) -> bool:
+    """Whether a ``dropIndexes`` drops an index that is unique."""
+    kind, raw = command.fields.get("index", (0, b""))
+    constraints = [spec for spec in listed if constrains(spec)]
+    if kind == DOCUMENT:
+        key = list(bson.decode(raw).items())
+        return any(list(spec["key"].items()) == key for spec in constraints)
+    if kind == ARRAY:
+        names = set(bson.decode(raw).values())
+        return any(spec["name"] in names for spec in constraints)
+    if kind == STRING:
+        name = raw[4:-1].decode("utf-8", "replace")
+        return any(name in ("*", spec["name"]) for spec in constraints)
+    return False
+
+
+def makes_constraint(command: Command) -> bool:
+    """Whether a ``collMod`` is about an index's uniqueness."""
+    kind, raw = command.fields.get("index", (0, b""))
+    return kind == DOCUMENT and any(name in _CONSTRAINTS for name in bson.decode(raw))
+
+
+def _essence(spec: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+    """What makes two specifications the same index: the key in order, and the options."""
+    options = {
+        name: value
+        for name, value in spec.items()
+        if name != "key" and name not in _NO_MATTER and (value or name not in _OFF_BY_DEFAULT)
+    }
+    for name in _OFF_BY_DEFAULT & options.keys():
+        options[name] = True
+    return (list(spec.get("key", {}).items()), options)
