@@ -1,5 +1,6 @@
 """Reading and changing coverage documents: linearizable reads, compare-and-set writes at majority."""
 
+import asyncio
 import datetime as dt
 from collections.abc import Mapping
 from typing import Any
@@ -8,7 +9,7 @@ from bson.int64 import Int64
 from bson.timestamp import Timestamp
 from pymongo import ReadPreference
 
-from thermocline_common import names
+from thermocline_common import leases, names
 from thermocline_common.coverage import Coverage, parse_coverage
 from thermocline_common.tiers import PLAIN, Tiers
 
@@ -46,6 +47,20 @@ async def read_one(tiers: Tiers, namespace: str) -> Coverage | None:
     """One namespace's coverage document; None where there is none."""
     documents, _ = await read_linearizable(tiers.fast, names.COVERAGE, {"_id": namespace})
     return parse_coverage(documents[0]) if documents else None
+
+
+async def read_lease(archive: Any, *, max_time_ms: int = MAX_TIME_MS) -> leases.Lease:
+    """The lease as the archive's checkpoint publishes it now. Raises PyMongo's errors."""
+    documents, _ = await read_linearizable(
+        archive, names.CHECKPOINT, {"_id": names.CHECKPOINT_ID}, max_time_ms=max_time_ms
+    )
+    return leases.published(documents[0] if documents else None)
+
+
+async def outlive_leases(archive: Any) -> None:
+    """Wait until no proxy rests any more on what was changed before this call. Raises PyMongo's errors."""
+    lease = await read_lease(archive)
+    await asyncio.sleep(lease.wait_seconds * leases.LEASE_MARGIN)
 
 
 async def compare_and_set(

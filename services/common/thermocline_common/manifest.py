@@ -1,7 +1,6 @@
 """A service's manifest on disk: loaded once, then followed without a restart."""
 
 import asyncio
-import datetime as dt
 import logging
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -55,7 +54,6 @@ class ManifestFollower:
         self._report = report
         self._text = _read(path)
         self._current = parse_text(self._text)
-        self._longest_lease = self._current.spec.proxy.lease
         self._version = 0
         self._changed = asyncio.Condition()
 
@@ -68,14 +66,6 @@ class ManifestFollower:
     def applied_generation(self) -> int:
         """``metadata.generation`` of the manifest in force."""
         return self._current.metadata.generation
-
-    @property
-    def longest_lease(self) -> dt.timedelta:
-        """The longest ``spec.proxy.lease`` since this process began: what whoever waits out leases waits for.
-
-        A proxy may still work with the lease of a manifest that was replaced here already.
-        """
-        return self._longest_lease
 
     @property
     def version(self) -> int:
@@ -134,7 +124,6 @@ class ManifestFollower:
             return
         async with self._changed:
             self._current = manifest
-            self._longest_lease = max(self._longest_lease, manifest.spec.proxy.lease)
             self._version += 1
             self._changed.notify_all()
         log.info("manifest in force", extra={"generation": new.generation})

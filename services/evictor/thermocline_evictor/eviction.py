@@ -38,7 +38,8 @@ class Next(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What the manifest asks for now. ``lease``: the proxies', in seconds."""
+    """What the manifest asks for now. ``lease``: what to wait out, in seconds, as
+    published in the archive; read after the coverage where :attr:`Eviction.waits_for_leases`."""
 
     policy: Policy
     mode: EvictorMode
@@ -57,6 +58,8 @@ class Eviction:
         self._deleter = Deleter(tools.tiers, tools.clock, tools.pause)
         self._wait: steps.Wait | None = None
         self._waited: Coverage | None = None
+        self.waits_for_leases = False
+        """Whether the next turn needs the lease as published after the coverage that this one saw."""
         self._pending: dict[DocId, Pending] = {}
         self._group: collections.deque[DocId] = collections.deque()
         self._cleared = False
@@ -139,10 +142,14 @@ class Eviction:
             self._wait = steps.start(coverage.epoch, coverage.raised, now, span)
             self._waited = coverage
             self._raise_due = False
+            # The lease at hand may have been read before the raise was.
+            self.waits_for_leases = True
+            self.report.state = steps.Phase.LEASE.value
+            return False
         wait = self._wait
-        lease = max(lease, tools.settings.least_lease)
         phase = wait.phase(now, lease, members.up)
         self.report.state = phase.value
+        self.waits_for_leases = self.waits_for_leases and phase is steps.Phase.LEASE
         if phase is not steps.Phase.CURSORS:
             return phase is steps.Phase.READY
         found: dict[str, frozenset[int]] = {}

@@ -19,6 +19,7 @@ from thermocline_common.clock import monotonic
 from thermocline_common.coverage import Coverage, State, Tier
 from thermocline_common.errors import Code, ThermoclineError
 from thermocline_common.ids import DocId
+from thermocline_common.leases import UNPUBLISHED
 from thermocline_common.logs import redact
 from thermocline_common.runtime import Context
 from thermocline_common.spec.models import EvictorMode, Spec
@@ -49,7 +50,7 @@ class EvictorService:
         self._policies: dict[str, Policy] = {}
         self._metrics: EvictorMetrics | None = None
         self._mode = EvictorMode.DRY_RUN
-        self._longest_lease = 0.0
+        self._lease = UNPUBLISHED.wait_seconds
         self._ready = False
 
     async def run(self, context: Context) -> None:
@@ -96,15 +97,16 @@ class EvictorService:
                 # Read one after the other: a namespace's wait begins after its document was read.
                 coverages = await coverage_store.read_all(context.tiers)
                 membership = await tools.members.membership()
+                await self._look_at_lease(context)
             except (PyMongoError, KeyError, ValueError) as error:
-                context.problems.set("coverage", f"the fast tier can't be asked: {_text(error)}")
+                context.problems.set("coverage", f"the tiers can't be asked: {_text(error)}")
                 await context.stopping(self._settings.retry_seconds)
                 continue
             context.problems.clear("coverage")
             self._ready = True
             turns = {Next.LATER}
             for namespace, policy in self._policies.items():
-                orders = Orders(policy, self._mode, spec.evictor.pace, self._lease(spec))
+                orders = Orders(policy, self._mode, spec.evictor.pace, self._lease)
                 coverage = coverages.get(namespace)
                 turns.add(await self._turn(context, coverage, orders, membership))
                 if context.stop.is_set():
@@ -128,10 +130,10 @@ class EvictorService:
         for namespace in self._policies:
             self._evictions.setdefault(namespace, Eviction(tools))
 
-    def _lease(self, spec: Spec) -> float:
-        """The longest lease that was asked for since the start: a proxy may not know of a shorter one yet."""
-        self._longest_lease = max(self._longest_lease, spec.proxy.lease.total_seconds())
-        return self._longest_lease
+    async def _look_at_lease(self, context: Context) -> None:
+        """What is published now, where a namespace waits: asked after the coverage that it waits for was read."""
+        if any(eviction.waits_for_leases for eviction in self._evictions.values()):
+            self._lease = (await coverage_store.read_lease(context.tiers.archive)).wait_seconds
 
     async def _turn(
         self, context: Context, coverage: Coverage | None, orders: Orders, members: Membership

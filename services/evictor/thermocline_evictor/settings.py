@@ -13,8 +13,6 @@ class Settings:
     announce_seconds: float = ANNOUNCE_SECONDS
     """From a ``leaving`` record to the eviction. Proxies rely on what they kept for a sixth of it;
     both are shortened together by THERMOCLINE_TEST_ANNOUNCE_SECONDS, in tests only."""
-    least_lease: float = 0.0
-    """Leases are waited for at least so long, whatever the manifest says now."""
     busy_seconds: float = 0.2
     """Pause between two turns while a namespace waits or works; also between two looks at cursors."""
     idle_seconds: float = 1.0

@@ -61,9 +61,6 @@ def assemble(
     registry = Registry()
     applier = Applier(tiers.archive, me, settings.quarantine_limit)
 
-    def lease() -> float:
-        return context.manifest.longest_lease.total_seconds()
-
     def report_resync(text: str) -> None:
         context.problems.set("resync", text)
 
@@ -87,7 +84,7 @@ def assemble(
         registry.clear()
         applier.reset(())
 
-    opening = Opening(tiers, me, owner, context.problems, lease, run_resync, forget, reload)
+    opening = Opening(tiers, me, owner, context.problems, run_resync, forget, reload)
 
     async def resolve(namespace: str) -> Pair | None:
         return await moves.resolve(namespace)
@@ -124,7 +121,6 @@ def assemble(
         replay,
         applier,
         context.problems,
-        lease,
         epoch,
         pause,
     )
@@ -138,7 +134,7 @@ def assemble(
         lambda: wanted(context.manifest.current, drain=drain),
         admission,
     )
-    collector = Collector(tiers, settings, registry, replay, lease, clock)
+    collector = Collector(tiers, settings, registry, replay, clock)
     return Parts(
         registry,
         applier,

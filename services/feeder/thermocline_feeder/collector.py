@@ -1,9 +1,7 @@
 """Removes removal records that nothing rests on any more, and markers of processes that are gone."""
 
-import asyncio
 import datetime as dt
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +12,7 @@ from pymongo.read_concern import ReadConcern
 
 from thermocline_common import names
 from thermocline_common.clock import Clock
-from thermocline_common.coverage_store import MAJORITY, raise_archive_time
+from thermocline_common.coverage_store import MAJORITY, outlive_leases, raise_archive_time
 from thermocline_common.ids import DocId, record_id
 from thermocline_common.raw_reads import find_by_ids, find_raw
 from thermocline_common.removals import Record
@@ -24,7 +22,7 @@ from thermocline_feeder.plan.records import FirstSeen, removable
 from thermocline_feeder.registry import Registry
 from thermocline_feeder.replay import Replay
 from thermocline_feeder.settings import Settings
-from thermocline_feeder.switch import LEASE_MARGIN, archive_now
+from thermocline_feeder.switch import archive_now
 
 CHUNK = 500
 
@@ -37,7 +35,6 @@ class Collector:
     settings: Settings
     registry: Registry
     replay: Replay
-    lease: Callable[[], float]
     clock: Clock
     records: int = 0
     removed: int = 0
@@ -95,7 +92,7 @@ class Collector:
             # Whoever reads A from now on must see it as it was when A was asked above.
             time, cluster_time = await archive_now(self.tiers.archive, namespace)
             await raise_archive_time(self.tiers, [namespace], time, cluster_time)
-            await asyncio.sleep(self.lease() * LEASE_MARGIN)
+            await outlive_leases(self.tiers.archive)
         database = self.tiers.fast[names.DATABASE]
         for start in range(0, len(gone), CHUNK):
             chunk = gone[start : start + CHUNK]

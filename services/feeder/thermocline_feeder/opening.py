@@ -1,6 +1,5 @@
 """Before the stream is opened: is F still the tier that the checkpoint was written for?"""
 
-import asyncio
 import datetime as dt
 import logging
 import uuid
@@ -14,7 +13,7 @@ from bson.timestamp import Timestamp
 from pymongo.errors import OperationFailure
 
 from thermocline_common import names
-from thermocline_common.coverage_store import MAJORITY, read_linearizable
+from thermocline_common.coverage_store import MAJORITY, outlive_leases, read_linearizable
 from thermocline_common.errors import ConfigError
 from thermocline_common.health import Problems
 from thermocline_common.tiers import PLAIN, Tiers
@@ -39,7 +38,6 @@ class Opening:
     me: uuid.UUID
     owner: Owner
     problems: Problems
-    lease: Callable[[], float]
     resync: Callable[[], Awaitable[Timestamp]]
     forget: Callable[[], None]
     """F's tiered data was set aside: nothing is replayed any more until it is activated anew."""
@@ -102,7 +100,7 @@ class Opening:
         listed = await _listed(archive)
         namespaces = sorted({d["_id"] for d in documents} | listed)
         if namespaces:
-            await asyncio.sleep(self.lease())
+            await outlive_leases(archive)
         self.forget()
         await self._empty(namespaces)
         position = Position(next_epoch, 0)

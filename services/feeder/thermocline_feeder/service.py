@@ -21,6 +21,7 @@ from thermocline_common.tiers import Tiers
 from thermocline_feeder import catalog
 from thermocline_feeder.assembly import Parts, Pause, assemble, real_admission
 from thermocline_feeder.checkpoint import Fenced, Owner, acquire, beat, release
+from thermocline_feeder.lease import LeasePublisher
 from thermocline_feeder.metrics import Metrics
 from thermocline_feeder.opening import refuse_swapped
 from thermocline_feeder.report import report
@@ -169,6 +170,7 @@ class FeederService:
             tasks = [
                 group.create_task(parts.replay.run()),
                 group.create_task(self._beat(context, parts)),
+                group.create_task(self._publish_lease(context)),
                 group.create_task(self._after_opening(parts, parts.states.run)),
                 group.create_task(self._after_opening(parts, lambda: self._mark(context, parts))),
                 group.create_task(
@@ -248,6 +250,18 @@ class FeederService:
             parts.states.changed.set()
             if manifest.spec.feeder.mode is WorkMode.PAUSED:
                 parts.registry.changed.set()  # ends the stream; replay waits before it opens another
+
+    async def _publish_lease(self, context: Context) -> None:
+        publisher = LeasePublisher(context.tiers.archive, self.me)
+        async for manifest in context.manifest.changes():
+            wanted = manifest.spec.proxy.lease.total_seconds()
+            while True:
+                try:
+                    await publisher.publish(wanted)
+                    break
+                except (PyMongoError, ValueError) as error:
+                    log.info("the lease couldn't be published", extra={"error": _short(error)})
+                await asyncio.sleep(1.0)
 
     async def _watch_archive(self, context: Context, parts: Parts) -> None:
         """Restart the watch on A whenever other namespaces are active, or one is anew."""

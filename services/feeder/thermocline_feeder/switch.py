@@ -18,7 +18,12 @@ from pymongo.read_concern import ReadConcern
 
 from thermocline_common import names
 from thermocline_common.coverage import Coverage, State
-from thermocline_common.coverage_store import MAJORITY, compare_and_set, read_one
+from thermocline_common.coverage_store import (
+    MAJORITY,
+    compare_and_set,
+    outlive_leases,
+    read_one,
+)
 from thermocline_common.errors import ThermoclineError
 from thermocline_common.health import Problems
 from thermocline_common.reserved import reserved_sessions
@@ -34,8 +39,6 @@ from thermocline_feeder.settings import Settings
 
 log = logging.getLogger(__name__)
 
-LEASE_MARGIN = 1.05
-"""Clocks of two machines run a little differently."""
 RECORDS_AT_ONCE = 1_000
 
 Pause = Callable[[str], Awaitable[None]]
@@ -60,7 +63,6 @@ class Switch:
     replay: Replay
     applier: Applier
     problems: Problems
-    lease: Callable[[], float]
     epoch: Callable[[], uuid.UUID]
     pause: Pause | None = None
     tidy: bool = True
@@ -126,7 +128,8 @@ class Switch:
             )
 
     async def wait_lease(self) -> None:
-        await asyncio.sleep(self.lease() * LEASE_MARGIN)
+        """Until no proxy rests any more on what was changed before."""
+        await outlive_leases(self.tiers.archive)
 
     async def hold(self, step: str) -> None:
         if self.pause is not None:

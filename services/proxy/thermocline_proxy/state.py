@@ -16,9 +16,9 @@ from typing import Any
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
-from thermocline_common import names
+from thermocline_common import leases, names
 from thermocline_common.coverage import Coverage, State, Tier, parse_coverage
-from thermocline_common.coverage_store import read_linearizable
+from thermocline_common.coverage_store import outlive_leases, read_linearizable
 from thermocline_common.errors import Code, CommandError
 from thermocline_common.health import Problems
 from thermocline_common.logs import redact
@@ -146,6 +146,7 @@ class LeaseKeeper:
         self.token = object()
         """Another object whenever what a namespace's standing rests on may have changed."""
         self._renewed_at = float("-inf")
+        self._granted = leases.UNPUBLISHED.seconds
         self.snapshot = Snapshot(expires=float("-inf"), untiered_expires=float("-inf"))
 
     # What the short path asks: synchronous.
@@ -177,7 +178,7 @@ class LeaseKeeper:
 
     async def outlive_others(self) -> None:
         """Wait until every proxy has read what was changed before this call."""
-        await asyncio.sleep(self._settings().lease)
+        await outlive_leases(self._tiers.archive)
 
     @property
     def age(self) -> float:
@@ -244,7 +245,8 @@ class LeaseKeeper:
                 archive = await self._renew_archive(started)
                 if archive is not None and (fast is None or fast.done()):
                     fast = asyncio.create_task(self._renew_fast(started, archive))
-                pause = self._settings().lease / RENEWALS_PER_LEASE - (self._clock() - started)
+                lease = min(self._settings().lease, self._granted)
+                pause = lease / RENEWALS_PER_LEASE - (self._clock() - started)
                 await asyncio.sleep(SHORTEST_PAUSE)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(max(0.0, pause - SHORTEST_PAUSE)):
@@ -262,6 +264,7 @@ class LeaseKeeper:
         settings = self._settings()
         try:
             archive = await self._read_archive(settings)
+            self._granted = leases.published(archive.checkpoint).seconds
         except _UNREADABLE as error:
             self._problems.set(
                 "lease", f"no lease: the archive's list can't be read: {_reason(error)}"
@@ -271,7 +274,7 @@ class LeaseKeeper:
         self._put(
             dataclasses.replace(
                 self.snapshot,
-                untiered_expires=started + settings.lease,
+                untiered_expires=started + min(settings.lease, self._granted),
                 listed=archive.listed,
                 views=archive.views,
                 archive_only=settings.archive_only,
@@ -286,6 +289,7 @@ class LeaseKeeper:
         settings = self._settings()
         try:
             tierings = await self._read_fast(archive, settings)
+            lease = leases.usable(settings.lease, archive.checkpoint)
         except _UNREADABLE as error:
             self._problems.set("coverage", f"tiered namespaces can't be served: {_reason(error)}")
             return
@@ -294,7 +298,7 @@ class LeaseKeeper:
         self._put(
             dataclasses.replace(
                 self.snapshot,
-                expires=started + settings.lease,
+                expires=started + lease,
                 tierings=tierings,
                 fast_time=self._clocks[Tier.FAST].operation_time,
             )

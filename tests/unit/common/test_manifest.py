@@ -1,7 +1,6 @@
 """Following a manifest's file: replaced, swapped, edited in place, half-written, gone."""
 
 import asyncio
-import datetime as dt
 import json
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -198,11 +197,3 @@ async def test_changes_yields_the_first_and_always_the_newest(
                 (tmp_path / "manifest.yaml").write_text(text(generation))
                 await followed.until(partial(followed.applied, generation))
     assert generations == [1, 5]
-
-
-async def test_the_longest_lease_is_remembered(followed: Followed, tmp_path: Path) -> None:
-    for generation, lease in ((2, "9s"), (3, "1s")):
-        (tmp_path / "manifest.yaml").write_text(text(generation, proxy={"lease": lease}))
-        await followed.until(partial(followed.applied, generation))
-    assert followed.follower.current.spec.proxy.lease == dt.timedelta(seconds=1)
-    assert followed.follower.longest_lease == dt.timedelta(seconds=9)

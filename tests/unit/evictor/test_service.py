@@ -1,27 +1,10 @@
 """What the service remembers and shows."""
 
-import datetime as dt
-from argparse import Namespace
-from types import SimpleNamespace
-from typing import Any
-
 import bson
 
 from thermocline_common.ids import DocId
-from thermocline_evictor.service import EvictorService, mismatch_text, shown_id
+from thermocline_evictor.service import mismatch_text, shown_id
 from thermocline_evictor.tools import Report
-
-
-def spec(seconds: float) -> Any:
-    return SimpleNamespace(proxy=SimpleNamespace(lease=dt.timedelta(seconds=seconds)))
-
-
-def test_a_longer_lease_of_before_is_still_waited_for() -> None:
-    """A proxy may not know of the shorter one yet."""
-    service = EvictorService(Namespace())
-    assert service._lease(spec(1)) == 1
-    assert service._lease(spec(5)) == 5
-    assert service._lease(spec(1)) == 5
 
 
 def test_ids_are_shown_as_people_write_them() -> None:

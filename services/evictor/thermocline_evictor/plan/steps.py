@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
+from thermocline_common.leases import LEASE_MARGIN
+
 LOOKS: Final = 4
 """Looks that must not see a cursor before it counts as gone."""
 SPAN_SECONDS: Final = 1.0
 """The time that these looks span at least."""
-LEASE_MARGIN: Final = 1.1
-"""Two machines' monotonic clocks don't run at quite the same speed."""
 
 
 class Phase(StrEnum):
