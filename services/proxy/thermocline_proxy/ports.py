@@ -154,6 +154,8 @@ class Gateway:
     proxy_id: uuid.UUID
     count: Callable[[str, str], None]
     streams: OpenStreams = field(default_factory=OpenStreams)
+    preference: Callable[[Tier], bytes | None] = lambda _: None
+    """The raw ``$readPreference`` of a tier for reads that state none; None: the primary."""
 
 
 class Handler(Protocol):

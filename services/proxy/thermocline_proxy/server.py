@@ -163,6 +163,7 @@ class ProxyService:
             clock=monotonic,
             proxy_id=proxy_id,
             count=observer.count,
+            preference=lambda tier: settings().preference(tier),
         )
         proxy = Proxy(
             upstreams=upstreams,

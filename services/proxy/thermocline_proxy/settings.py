@@ -5,6 +5,7 @@ from typing import Any
 
 import bson
 
+from thermocline_common.coverage import Tier
 from thermocline_common.spec.models import ArchiveReads, Manifest, Routing, TierSpec
 
 MAX_LEASE_SECONDS = 5.0
@@ -15,7 +16,8 @@ class Settings:
     """What may change while the proxy runs. Seconds throughout.
 
     ``relaxed``: namespaces whose archive reads skip the barrier. ``default_preference``: the raw
-    ``$readPreference`` for reads of untiered namespaces that state none, or None: the primary.
+    ``$readPreference`` of the archive for reads that state none, or None: the primary;
+    ``fast_preference`` the fast tier's.
     """
 
     lease: float
@@ -26,6 +28,11 @@ class Settings:
     max_connections: int
     owner: tuple[str, str]
     default_preference: bytes | None = None
+    fast_preference: bytes | None = None
+
+    def preference(self, tier: Tier) -> bytes | None:
+        """The raw ``$readPreference`` of a tier for reads that state none; None: the primary."""
+        return self.fast_preference if tier is Tier.FAST else self.default_preference
 
 
 def settings_of(manifest: Manifest) -> Settings:
@@ -45,6 +52,7 @@ def settings_of(manifest: Manifest) -> Settings:
         max_connections=proxy.max_upstream_connections,
         owner=(manifest.metadata.namespace, manifest.metadata.name),
         default_preference=_preference(spec.archive),
+        fast_preference=_preference(spec.fast_tier),
     )
 
 

@@ -353,7 +353,10 @@ def test_what_was_evicted_meanwhile_is_looked_up_all_the_same(running: Thermocli
 
         # Stages that would hide whether a document was found.
         wait_until("evicted once more", gone, 90)
-        stages = [{"$project": {"v": "$fullDocument.v"}}, {"$match": {"v": {"$gte": 230}}}]
+        stages: list[dict[str, Any]] = [
+            {"$project": {"v": "$fullDocument.v"}},
+            {"$match": {"v": {"$gte": 230}}},
+        ]
         with orders.watch(
             stages, resume_after=start, full_document="updateLookup", batch_size=4
         ) as stream:

@@ -3,8 +3,10 @@
 import asyncio
 import datetime as dt
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
+import bson
 import pytest
 from pymongo import WriteConcern
 
@@ -12,6 +14,7 @@ from support.mongod import Mongod, ReplicaSet
 from support.read_gateway import ReadBench
 from thermocline_common.coverage import Coverage, State, Tier
 from thermocline_common.tiers import Tiers
+from thermocline_proxy.routing.snapshot import Tiering
 
 pytestmark = pytest.mark.integration
 
@@ -107,3 +110,34 @@ async def test_a_promoted_document_that_the_fast_tiers_secondary_lacks(
     assert await bench.find({"_id": 1}, **SECONDARY) == [1]
     assert bench.steps.log == ["fast find", "in_fast", "fast find"]
     assert [to_primary for _, _, to_primary in bench.exchange.sent] == [False, True]
+
+
+async def test_the_tiers_own_preferences_count_for_reads_that_state_none(
+    clients: tuple[ReplicaSet, Any, Any],
+) -> None:
+    lagging, hot, cold = clients
+    bench = await bench_of(Tiers(hot, cold), published_at=await now(hot))
+    preferences = {Tier.FAST: bson.encode(SECONDARY["$readPreference"]), Tier.ARCHIVE: None}
+    bench.gateway.preference = preferences.get
+    await bench.put(Tier.FAST, {"_id": 1, "t": NEW})
+    primary = {"$readPreference": {"mode": "primary"}}
+    assert await bench.find({"t": {"$gte": FLOOR}}, **primary) == [1]
+    await asyncio.to_thread(lag, lagging.members[2], "alwaysOn")
+    await bench.put(Tier.FAST, {"_id": 2, "t": NEW})
+    bench.leases.snapshot = replace(
+        bench.leases.snapshot,
+        tierings={
+            "shop.orders": Tiering(
+                replace(
+                    bench.leases.snapshot.tierings["shop.orders"].coverage,
+                    published_at=await now(hot),
+                )
+            )
+        },
+    )
+    reading = asyncio.create_task(bench.find({"t": {"$gte": FLOOR}}))
+    assert await waits_for(lagging.members[2], reading) == [1, 2]
+    assert await bench.find({"x": 1}) == []
+    sent = [(tier, "$readPreference" in command) for tier, command, _ in bench.exchange.sent]
+    assert sent == [(Tier.FAST, True), (Tier.FAST, True), (Tier.ARCHIVE, False)]
+    assert [to_primary for _, _, to_primary in bench.exchange.sent] == [True, False, True]

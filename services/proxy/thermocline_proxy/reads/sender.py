@@ -8,8 +8,10 @@ from bson.timestamp import Timestamp
 
 from thermocline_common.coverage import Coverage, State, Tier
 from thermocline_common.errors import Code, CommandError
+from thermocline_common.ids import DOCUMENT
 from thermocline_proxy.commands.command import Command, element, raw_element
 from thermocline_proxy.commands.readconcern import (
+    LINEARIZABLE,
     for_archive,
     for_fast,
     on_primary,
@@ -36,8 +38,15 @@ class Sender:
         self.gateway = gateway
         self.snapshot = snapshot
         self.namespaces = namespaces
-        self.primary = on_primary(request.command)
+        self.primary = self._on_primary(Tier.FAST)
         self._sent = False
+
+    def _on_primary(self, tier: Tier) -> bool:
+        """Whether the client's preference, or else the tier's, is its primary."""
+        command = self.request.command
+        if not on_primary(command) or "$readPreference" in command.fields:
+            return on_primary(command)
+        return read_concern(command).level == LINEARIZABLE or self.gateway.preference(tier) is None
 
     @property
     def command(self) -> Command:
@@ -70,7 +79,7 @@ class Sender:
         if route.barrier:
             after = await self.gateway.barrier.passed(self.request.deadline)
             await self.renew()
-        to_primary = route.primary or self.primary
+        to_primary = route.primary or self._on_primary(Tier.ARCHIVE)
         if not route.tiered:
             now = await self._archive_now(to_primary=to_primary)
             command, after = untiered_concern(command, now), now
@@ -163,6 +172,11 @@ class Sender:
                     {"maxTimeMS": element("maxTimeMS", max(1, int(left * 1000)))}
                 )
         self._sent = True
+        preference = None if to_primary else self.gateway.preference(tier)
+        if preference is not None and "$readPreference" not in command.fields:
+            command = command.changed(
+                {"$readPreference": raw_element("$readPreference", DOCUMENT, preference)}
+            )
         return await self.gateway.exchange.run(
             tier, self.request.identity, command, to_primary=to_primary, after=after
         )
