@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from bson import decode, encode
 from bson.codec_options import CodecOptions, DatetimeConversion
@@ -30,8 +30,11 @@ from support.mongod import ReplicaSet
 from support.services import Thermocline
 from support.stream_values import Collection
 from support.streams import Step, Stream
+from support.transaction_streams import Runner, TransactionStream, compare
 
 DATABASE: Final = "shop"
+TRANSACTION_SHARE: Final = 0.4
+"""Of a run's seconds, as many again for transactions behind it."""
 COLLECTIONS: Final = (
     Collection("orders", "at", unique=True),
     Collection("events", "meta.at", unique=False, span=25.0),
@@ -48,6 +51,9 @@ RAW: Final[CodecOptions[RawBSONDocument]] = CodecOptions(
     tz_aware=True,
     datetime_conversion=DatetimeConversion.DATETIME_MS,
 )
+
+
+Drawn = TypeVar("Drawn")
 
 
 class Mismatch(AssertionError):
@@ -72,18 +78,22 @@ class Side:
         self.session: ClientSession = client.start_session(causal_consistency=False)
         self.tally = tally
 
-    def send(self, command: Mapping[str, Any]) -> RawBSONDocument:
+    def send(self, command: Mapping[str, Any], *, database: str = DATABASE) -> RawBSONDocument:
         """One command, tried again on transient errors where a driver would."""
         deadline = time.monotonic() + 60
         while True:
-            reply: RawBSONDocument = self.client[DATABASE].command(
+            reply: RawBSONDocument = self.client[database].command(
                 dict(command),
                 check=False,
                 codec_options=RAW,
                 session=self.session,
             )
             code = reply.get("code")
-            safe = "txnNumber" in command or next(iter(command)) in _READS
+            name = next(iter(command))
+            if "autocommit" in command:
+                safe = name == "commitTransaction"
+            else:
+                safe = "txnNumber" in command or name in _READS
             if reply.get("ok") or code not in TRANSIENT or not safe or time.monotonic() > deadline:
                 return reply
             if self.tally is not None:
@@ -91,14 +101,14 @@ class Side:
             time.sleep(0.05)
 
     def answer(
-        self, step: Step, command: Mapping[str, Any]
+        self, step: Step, command: Mapping[str, Any], transaction: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, Any], list[int], list[bytes]]:
         """The essence of the reply, the sizes of its batches, all documents of its cursor."""
         reply = self.send(command)
         batches: list[int] = []
         documents: list[bytes] = []
         cursor = reply.get("cursor") if reply.get("ok") else None
-        more = {}
+        more: dict[str, Any] = dict(transaction or {})
         if "batchSize" in command:
             more["batchSize"] = command["batchSize"]
         key = "firstBatch"
@@ -231,6 +241,31 @@ class Differential:
                 if what is not None:
                     place = f"seed {self.seed}, partition {partition}, step {number}, sending {attempt + 1}"
                     raise Mismatch(self._report(place, what, step, command, expected, answered))
+        self._transactions(partition, seconds * TRANSACTION_SHARE, (plain, proxied), numbers)
+
+    def _transactions(
+        self, partition: int, seconds: float, sides: tuple[Side, Side], numbers: Iterator[int]
+    ) -> None:
+        stream = TransactionStream(self.seed, partition, COLLECTIONS, _now)
+        stream.serial = 2_000_000
+        plain, proxied = (Runner(side, numbers) for side in sides)
+        deadline = time.monotonic() + seconds
+        made = stream.transactions(self.seed)
+        for number, transaction in enumerate(_until(deadline, self._stop, made)):
+            started = time.monotonic()
+            found = compare(transaction, plain, proxied, self.tally.steps)
+            self.tally.slowest = max(self.tally.slowest, time.monotonic() - started)
+            if found is None:
+                continue
+            what, at, expected, answered = found
+            step = transaction.steps[min(at, len(transaction.steps) - 1)]
+            place = f"seed {self.seed}, partition {partition}, transaction {number}, statement {at}"
+            lines = [f"{place}: {what} differs ({step.kind}); {transaction.end}"]
+            lines += [f"  {each.command}" for each in transaction.steps]
+            lines += [f"plain:   {expected}", f"proxied: {answered}"]
+            name = str(next(iter(step.command.values())))
+            lines += [self._where(name, value) for value in step.touched]
+            raise Mismatch("\n".join(lines))
 
     def _report(
         self,
@@ -323,7 +358,7 @@ def collection_of(step: Step) -> str:
     return str(next(iter(step.command.values())))
 
 
-def _until(deadline: float, stop: threading.Event, steps: Iterator[Step]) -> Iterator[Step]:
+def _until(deadline: float, stop: threading.Event, steps: Iterator[Drawn]) -> Iterator[Drawn]:
     for step in steps:
         if time.monotonic() > deadline or stop.is_set():
             return

@@ -7,6 +7,7 @@ from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 
 from thermocline_common.coverage import Tier
+from thermocline_common.errors import Code
 from thermocline_common.ids import DocId, elements, in_filter
 from thermocline_proxy.commands.command import Command, build, element, raw_element
 from thermocline_proxy.exchange import LeaseLapsed
@@ -14,6 +15,7 @@ from thermocline_proxy.ports import Identity, Reply, Request
 from thermocline_proxy.transactions.pins import Pin
 from thermocline_proxy.transactions.refusals import no_such_transaction
 from thermocline_proxy.writes.replies import succeeded
+from thermocline_proxy.writes.statements import fields_of, number
 
 IN_CHUNK = 1_000
 _OWN = ("lsid", "txnNumber", "autocommit")
@@ -42,6 +44,12 @@ class Failed(Exception):
     def __init__(self, reply: Reply) -> None:
         super().__init__()
         self.reply = reply
+
+    @property
+    def final(self) -> bool:
+        """Whether the statement was tried, and a repetition as it is would fail again."""
+        fields = fields_of(self.reply.raw)
+        return b"errorLabels" not in fields and number(fields.get(b"code")) != Code.Unauthorized
 
 
 def bare(command: Command) -> Command:

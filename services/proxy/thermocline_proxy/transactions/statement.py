@@ -4,7 +4,6 @@ A statement acts first and asks then: where it turns out that the archive alone 
 counts, the transaction is aborted, the documents are promoted, and the driver repeats it.
 """
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final
@@ -72,10 +71,9 @@ class Statement:
         if not wanted or self.complete:
             return
         async with self._run.bounded():
-            held, hidden = await asyncio.gather(
-                self._past.in_archive(wanted), self._past.hidden_now(wanted)
-            )
-            # A record that came since then: it existed, and was deleted meanwhile.
+            # In this order: what was deleted since, and in the archive too, has its record by then.
+            held = await self._past.in_archive(wanted)
+            hidden = await self._past.hidden_now(wanted)
             cold = await self._existed(held | hidden)
         if cold:
             raise Cold(self.namespace, cold)
@@ -100,7 +98,7 @@ class Statement:
             aclosing(self._past.archive_matches(query, fields)) as groups,  # type: ignore[type-var]
         ):
             async for group in groups:
-                cold += await self._unseen(group)
+                cold += await self._existed(frozenset(group))
                 if len(cold) >= most:
                     break
         if len(cold) > MOST_PROMOTED:
@@ -116,7 +114,7 @@ class Statement:
         coverage = await self._past.coverage()
         found = await holders(self._run, coverage, documents, specs)
         async with self._run.bounded():
-            cold = await self._unseen(found)
+            cold = await self._existed(found)
         if cold:
             raise Cold(self.namespace, cold)
 
@@ -132,15 +130,11 @@ class Statement:
             async with self._run.bounded():
                 await record_deletions(self._tiers, self.namespace, ids[start : start + IN_CHUNK])
 
-    async def _unseen(self, ids: Iterable[DocId]) -> frozenset[DocId]:
-        """Those of the archive's documents that the transaction doesn't see, though they existed."""
-        wanted = list(ids)
-        present = await self.inside.present(self.namespace, wanted)
-        return await self._existed(frozenset(wanted) - present)
-
     async def _existed(self, ids: frozenset[DocId]) -> frozenset[DocId]:
-        """Those that existed outside F at the time. What F held then, the transaction itself deleted."""
-        if not ids:
-            return ids
-        held, hidden = await asyncio.gather(self._past.in_fast(ids), self._past.hidden(ids))
-        return ids - held - hidden
+        """Those of the archive's documents that existed outside F at the time.
+
+        What F held then is the transaction's own business, even if it has deleted it; what it has
+        inserted was in neither tier, or this very question tells.
+        """
+        left = ids - await self._past.in_fast(ids) if ids else ids
+        return left - await self._past.hidden(left) if left else left

@@ -8,6 +8,7 @@ from bson.raw_bson import RawBSONDocument
 from thermocline_common.ids import DocId
 from thermocline_proxy.ports import Reply
 from thermocline_proxy.transactions.deleting import delete, find_and_remove
+from thermocline_proxy.transactions.inside import Failed
 from thermocline_proxy.transactions.statement import MOST_PROMOTED, Statement
 from thermocline_proxy.writes import inserts
 from thermocline_proxy.writes.changes import touches_unique
@@ -78,9 +79,9 @@ async def _piece(statement: Statement, batch: Batch, indexes: list[int]) -> Repl
 async def _insert(statement: Statement, batch: Batch) -> Reply:
     documents = [inserts.with_id(document) for document in batch.documents]
     reply = await statement.inside.send(batch.part(range(len(documents)), documents))
-    if not parse_outcome(reply.raw).failed:
-        await statement.expect_absent(map(DocId.of_document, documents))
-        await statement.expect_no_rivals(documents)
+    tried = documents[: _tried(reply.raw, len(documents))]
+    await statement.expect_absent(map(DocId.of_document, tried))
+    await statement.expect_no_rivals(tried)
     return reply
 
 
@@ -89,9 +90,11 @@ async def _update_by_id(
 ) -> Reply:
     reply = await statement.inside.send(batch.part(indexes))
     outcome = parse_outcome(reply.raw)
-    if outcome.failed:
-        return reply
     ids = [t.doc_id for t in targets if t.doc_id is not None and storable(t.doc_id)]
+    if outcome.failed:
+        # With the documents that the archive holds, another statement may have met an error first.
+        await statement.expect_absent(ids[: _tried(reply.raw, len(ids))])
+        return reply
     if outcome.upserted:
         await statement.expect_new(_upserted(reply.raw))
     if outcome.n < len(indexes):
@@ -114,6 +117,8 @@ async def _update_one(statement: Statement, target: StatementTarget) -> Reply:
     reply = await statement.inside.send(command)
     outcome = parse_outcome(reply.raw)
     if outcome.failed:
+        if target.upsert and not chosen:
+            await statement.expect_no_cold(target.query, target.lookup(), most=1)
         return reply
     if outcome.n == 0 or outcome.upserted:
         await statement.expect_no_cold(target.query, target.lookup(), most=1)
@@ -148,25 +153,43 @@ async def _find_and_modify(statement: Statement, target: FindAndModifyTarget) ->
         chosen = await statement.inside.matches(statement.namespace, target.query, fields, limit=1)
         if chosen:
             command = target.command(query=narrow(target, chosen), upsert=True)
-    reply = await statement.inside.send(command)
+    try:
+        reply = await statement.inside.send(command)
+    except Failed as failed:
+        if failed.final and (target.upsert or target.sort is not None):
+            await _nothing_cold(statement, target, matched=False)
+        raise
     matched, inserted = _find_and_modify_outcome(reply.raw)
+    await _nothing_cold(statement, target, matched=matched)
+    await statement.expect_new(inserted)
+    await _ask_for_keys(statement, chosen)
+    return reply
+
+
+async def _nothing_cold(
+    statement: Statement, target: FindAndModifyTarget, *, matched: bool
+) -> None:
+    """No document that the archive alone held is what the findAndModify is about."""
     if target.doc_id is not None and storable(target.doc_id):
-        if not matched and not inserted:
-            await statement.expect_seen([target.doc_id])
+        if not matched:
+            await statement.expect_absent([target.doc_id])
     elif target.sort is not None:
         # A cold document could come first in that order.
         await statement.expect_no_cold(target.query, target.lookup(), most=MOST_PROMOTED + 1)
     elif not matched:
         await statement.expect_no_cold(target.query, target.lookup(), most=1)
-    await statement.expect_new(inserted)
-    await _ask_for_keys(statement, chosen)
-    return reply
 
 
 async def _ask_for_keys(statement: Statement, ids: Sequence[DocId]) -> None:
     if ids and statement.has_unique:
         documents = await statement.inside.documents(statement.namespace, ids)
         await statement.expect_no_rivals(documents)
+
+
+def _tried(reply: bytes, count: int) -> int:
+    """How many of the command's statements were tried: up to the first that failed, it included."""
+    errors = parse_outcome(reply).errors
+    return errors[0][0] + 1 if errors else count
 
 
 def _upserted(reply: bytes) -> list[DocId]:
