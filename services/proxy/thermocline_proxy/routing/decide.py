@@ -76,7 +76,8 @@ def decide(command: Command, snapshot: Snapshot) -> Route:
         return Refused(
             Reason.TRANSACTION,
             Code.OperationNotSupportedInTransaction,
-            "transactions on tiered namespaces aren't supported by this version of Thermocline",
+            "a statement in a transaction is decided at the transaction's own time: leave autocommit and "
+            "startTransaction out to see where its read would go",
         )
     watch = watch_of(question.command)
     if watch is not None:
