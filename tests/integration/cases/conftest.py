@@ -102,7 +102,7 @@ def world(mongod_binary: str) -> Iterator[World]:
             fill(client.oracle)
             client.shop.plain.insert_many(orders())
             client.oracle.plain.insert_many(orders())
-        thermocline = Thermocline(fast, archive, collections)
+        thermocline = Thermocline(fast, archive, collections, lease="2s")
         with thermocline, thermocline.logs_on_failure():
             thermocline.wait_state("Active")
 
