@@ -17,7 +17,7 @@ from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
 from thermocline_common import leases, names
-from thermocline_common.coverage import Coverage, State, Tier, parse_coverage
+from thermocline_common.coverage import State, Tier, parse_coverage
 from thermocline_common.coverage_store import outlive_leases, read_linearizable
 from thermocline_common.errors import Code, CommandError
 from thermocline_common.health import Problems
@@ -98,13 +98,6 @@ def check_document(document: Mapping[str, Any], owner: tuple[str, str]) -> None:
         )
 
 
-def serves_from_fast(coverage: Coverage) -> bool:
-    """Whether F has the say: active, or pausing on the way back to the archive."""
-    if coverage.state is State.ACTIVE:
-        return True
-    return coverage.state is State.PAUSING and coverage.target is State.PASSTHROUGH
-
-
 def standing(namespace: str, snapshot: Snapshot) -> Standing:
     """What the short path may do with one namespace. Pure."""
     sources = snapshot.sources(namespace)
@@ -117,7 +110,7 @@ def standing(namespace: str, snapshot: Snapshot) -> Standing:
         sources == {namespace}
         and tiering is not None
         and not snapshot.archive_only
-        and serves_from_fast(tiering.coverage)
+        and tiering.coverage.state is State.ACTIVE
     ):
         return Standing.POINTS_ON_FAST
     return Standing.CONSIDER

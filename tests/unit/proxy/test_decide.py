@@ -72,7 +72,7 @@ def test_route(_name: str, fields: dict[str, Any], route: str, reason: str) -> N
 def test_reads_of_tiered_data_from_the_archive_wait_for_the_barrier(case: list[Any]) -> None:
     found = decide(read(case[1]), SNAPSHOT)
     if isinstance(found, ArchiveRead):
-        immediate = {Reason.UNTIERED, Reason.PAUSING, Reason.METADATA}
+        immediate = {Reason.UNTIERED, Reason.METADATA}
         assert found.barrier is (found.reason not in immediate)
 
 

@@ -69,7 +69,7 @@ def snapshot(tiering: Tiering | None = None, **fields: Any) -> Snapshot:
         pytest.param(
             "d.c",
             snapshot(coverage(State.PAUSING, State.PASSTHROUGH)),
-            Standing.POINTS_ON_FAST,
+            Standing.CONSIDER,
             id="to passthrough",
         ),
         pytest.param(

@@ -29,7 +29,6 @@ WAIT_SECONDS: Final = 180.0
 """For a client without ``maxTimeMS``: two pauses of 75 s, and what comes before and between."""
 BEAT_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.2
-_ATTEMPTS: Final = 10
 _NOBODY: Final = uuid.UUID(int=0)
 """No collection has this UUID: a command that names it is checked, and does nothing."""
 
@@ -57,10 +56,10 @@ class Alone:
         beating: asyncio.Task[None] | None = None
         with self._shown() as shown:
             try:
-                snapshot = await self._passthrough()
+                await self._passthrough()
                 beating = asyncio.create_task(self._beat())
                 shown["phase"] = "running on the archive"
-                return await self._run(snapshot)
+                return await self._run()
             finally:
                 if beating is not None:
                     beating.cancel()
@@ -108,7 +107,7 @@ class Alone:
 
     # Passthrough
 
-    async def _passthrough(self) -> Snapshot:
+    async def _passthrough(self) -> None:
         """Ask, and wait until every namespace concerned is the archive's alone, also for this proxy."""
         leases = self._proxy.leases
         beaten = time.monotonic()
@@ -122,7 +121,7 @@ class Alone:
                 if not self._granted(namespace, documents.get(namespace))
             }
             if not waiting and not any(is_tiered(namespace, snapshot) for namespace in wanted):
-                return snapshot
+                return
             unasked = [ns for ns in waiting if not self._stands(documents.get(ns))]
             if unasked:
                 self._asked |= set(unasked)
@@ -155,25 +154,25 @@ class Alone:
 
     # The command itself
 
-    async def _run(self, snapshot: Snapshot) -> bytes:
+    async def _run(self) -> bytes:
         leases = self._proxy.leases
-        for _ in range(_ATTEMPTS):
-            if not leases.alive(snapshot):
-                snapshot = await self._passthrough()
+        while True:
             command = await self._aimed()
-            held = snapshot
+            held = await leases.current(self._deadline)
+            wanted = concerned(self._command, self._touched, held)
+            if any(is_tiered(namespace, held) for namespace in wanted):
+                await self._passthrough()  # nobody heard from us for minutes
+                continue
             try:
                 reply = await self._exchange(command, held)
             except LeaseLapsed:
+                self._in_time(set(wanted))
                 continue
             mismatch = error_code(reply.raw) == Code.CollectionUUIDMismatch
             if mismatch and "collectionUUID" not in self._command.fields:
+                self._in_time(set(wanted))
                 continue  # dropped or re-created by somebody else just now
             return reply.raw
-        raise CommandError(
-            Code.ExceededTimeLimit,
-            f"{self._command.name}: the collection, or the proxy's lease, kept changing; try again",
-        )
 
     async def _aimed(self) -> Command:
         """At the very collection that the archive has now: a late command must not hit another."""

@@ -82,11 +82,10 @@ def decide(command: Command, snapshot: Snapshot) -> Route:
     watch = watch_of(question.command)
     if watch is not None:
         return _stream(question, watch, snapshot)
-    active = _active(namespaces, snapshot)
-    if not active:
-        return ArchiveRead(Reason.PAUSING, barrier=False, tiered=False)
     if question.command.name in METADATA:
         return ArchiveRead(Reason.METADATA, barrier=False, tiered=False)
+    if _pausing(namespaces, snapshot):
+        return _switching(question, snapshot)
     if question.command.name not in QUERIES:
         if question.explained:
             # A write would run on the fast tier; an explanation changes nothing.
@@ -98,6 +97,33 @@ def decide(command: Command, snapshot: Snapshot) -> Route:
     if isinstance(found, Reason):
         return archive_route(command, snapshot, found, question=question)
     return found
+
+
+def _pausing(namespaces: frozenset[str], snapshot: Snapshot) -> bool:
+    found = [snapshot.tiering(namespace) for namespace in namespaces]
+    return any(t is not None and t.coverage.state is State.PAUSING for t in found)
+
+
+def _switching(question: Question, snapshot: Snapshot) -> ArchiveRead | Refused:
+    """While a switch goes on: A, behind the barrier, whichever way it goes.
+
+    As soon as the new state is published, other proxies write under it, while this one may rest on its
+    snapshot for the rest of a lease: what is in F may be old by then, and A may lack what F took. Behind the
+    barrier A has both.
+    """
+    concern = read_concern(question.command)
+    if concern.level == SNAPSHOT or concern.at is not None:
+        return Refused(
+            Reason.PAUSING,
+            Code.ExceededTimeLimit,
+            "a collection is being switched: a snapshot of it can't be read now",
+            wait=True,
+        )
+    writes = question.pipeline is not None and question.pipeline.written is not None
+    reason = Reason.WRITES_UNTIERED if writes else Reason.PAUSING
+    if question.command.name not in QUERIES:
+        return ArchiveRead(reason, barrier=True, tiered=False, primary=True)
+    return ArchiveRead(reason, barrier=not snapshot.archive_only, primary=writes)
 
 
 def archive_route(
