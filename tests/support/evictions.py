@@ -14,6 +14,7 @@ from pymongo import AsyncMongoClient
 
 from support.hand_feeder import HandFeeder, activate, records, utc
 from thermocline_common import coverage_store, names
+from thermocline_common.barrier import BarrierTimeout
 from thermocline_common.ids import DocId
 from thermocline_common.spec.models import EvictorMode
 from thermocline_common.tiers import Tiers
@@ -97,14 +98,18 @@ class World:
         self,
         eviction: Eviction,
         done: Callable[[], Any] | None = None,
-        seconds: float = 15,
+        seconds: float = 90,
         **changes: Any,
     ) -> None:
-        """Turns until ``done()``, or until nothing is left to do."""
+        """Turns until ``done()``, or until nothing is left to do. As in the service, a turn that waited
+        for the feeder in vain is followed by the next one."""
         try:
             async with asyncio.timeout(seconds):
                 while True:
-                    following = await self.turn(eviction, **changes)
+                    try:
+                        following = await self.turn(eviction, **changes)
+                    except BarrierTimeout:
+                        continue
                     if done is not None:
                         result = done()
                         if await result if isinstance(result, Awaitable) else result:
@@ -112,6 +117,20 @@ class World:
                     elif following is Next.LATER and not eviction._pending:
                         return
                     await asyncio.sleep(0 if following is Next.AT_ONCE else 0.02)
+        finally:
+            await eviction.tools.members.close()
+
+    async def stall(self, eviction: Eviction) -> None:
+        """Turns until one waits for the feeder in vain, all that the test has planned having happened."""
+        try:
+            async with asyncio.timeout(90):
+                while True:
+                    try:
+                        await self.turn(eviction)
+                    except BarrierTimeout:
+                        if not self.steps:
+                            return
+                    await asyncio.sleep(0.02)
         finally:
             await eviction.tools.members.close()
 
