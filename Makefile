@@ -39,7 +39,9 @@ demo: venv ## both tiers and all services on this machine, with an application (
 	@PYTHONPATH=tests $(BIN)/python -m demo $(if $(KEEP),--keep)
 
 test: venv ## unit, integration and protocol tests, samples of compat, differential and chaos
-	@$(PYTEST) tests -n $(PROCESSES) --dist loadfile
+	@# Servers' data goes below build/, so that even an aborted run leaves nothing elsewhere.
+	@mkdir -p build; export TMPDIR=$$(mktemp -d $(CURDIR)/build/test-XXXXXX); trap 'rm -rf $$TMPDIR' EXIT; \
+		$(PYTEST) tests -n $(PROCESSES) --dist loadfile
 
 unit: venv ## pure tests only: seconds
 	@$(PYTEST) tests/unit
