@@ -12,7 +12,7 @@ from support.compat import run_units
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1200),
     pytest.mark.usefixtures("mongod_binary"),
 ]
 

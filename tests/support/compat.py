@@ -7,6 +7,7 @@ all of them in both modes. Exit status 1 if anything that passes on a plain mong
 import argparse
 import fnmatch
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from support.binaries import cache_directory
 from support.haste import HASTE
 from support.mongod import ReplicaSet
 from support.services import Thermocline
@@ -46,6 +48,19 @@ def namespaces(units: Sequence[str]) -> list[str]:
     return sorted({n for n in chosen if n.partition(".")[0] not in ("admin", "config", "local")})
 
 
+def prepare() -> Path:
+    """Fetch the drivers and suites where they aren't there yet: ``COMPAT_WORK``, else a folder of the
+    cache. Raises ``RuntimeError`` with what failed."""
+    work = Path(os.environ.get("COMPAT_WORK") or cache_directory() / "compat")
+    command = [sys.executable, str(KIT / "prepare.py"), "--work", str(work)]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"the kit couldn't be fetched: {done.stdout[-3000:]}")
+    return work
+
+
 def run_units(mode: str, units: Sequence[str], out: Path, *, streaming: bool = False) -> Outcome:
     """Start two tiers and a proxy, run the units (globs; none: all) through it.
 
@@ -54,6 +69,7 @@ def run_units(mode: str, units: Sequence[str], out: Path, *, streaming: bool = F
     """
     tiered = mode == "tiered"
     policies = [{"namespace": name, "keep": "All"} for name in namespaces(units)] if tiered else []
+    work = prepare()
     with ExitStack() as stack:
         fast = stack.enter_context(ReplicaSet("fast", test_commands=True, cache_gb=0.5))
         archive = stack.enter_context(ReplicaSet("archive", test_commands=True, cache_gb=0.5))
@@ -67,7 +83,7 @@ def run_units(mode: str, units: Sequence[str], out: Path, *, streaming: bool = F
                 thermocline.wait_state("Active")
             command = [
                 sys.executable, str(KIT / "run.py"), "--uri", thermocline.uri(), "--out", str(out),
-                "--admin-uri", archive.uri, "--admin-uri", fast.uri, "--per-unit", "300",
+                "--work", str(work), "--admin-uri", archive.uri, "--admin-uri", fast.uri, "--per-unit", "300",
             ]  # fmt: skip
             for unit in units:
                 command += ["--unit", unit]
