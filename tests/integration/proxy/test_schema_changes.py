@@ -391,3 +391,40 @@ def test_a_crash_in_the_middle_of_a_drop(thermocline: Thermocline, victim: str, 
     thermocline.wait_applied()
     with thermocline.archive.client() as archive:
         assert {d["_id"] for d in archive.shop.orders.find({}, {"_id": 1})} == found
+
+
+def test_other_proxies_read_every_write_through_a_switch(thermocline: Thermocline) -> None:
+    """Each proxy learns of a new state at its own time: none may answer from the tier that was left."""
+    second = thermocline.add_service("proxy", "second")
+    second.wait_ready()
+    stop = threading.Event()
+    wrong: list[tuple[str, int, int]] = []
+    counted = [0]
+
+    def count() -> None:
+        with thermocline.client() as writer, connect(thermocline.uri(second.listen)) as reader:
+            number = 0
+            while not stop.is_set():
+                number += 1
+                writer.shop.orders.update_one({"_id": 1}, {"$set": {"c": number}})
+                by_id = (reader.shop.orders.find_one({"_id": 1}) or {}).get("c", -1)
+                by_time = reader.shop.orders.find_one({"t": NOW - dt.timedelta(days=1)}) or {}
+                for how, seen in (("id", by_id), ("time", by_time.get("c", -1))):
+                    if seen < number:
+                        wrong.append((how, number, seen))
+                counted[0] = number
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    try:
+        with thermocline.client() as client:
+            client.shop.orders.create_index("k", unique=True, sparse=True, name="k")
+            thermocline.wait_state("Active", ORDERS)
+            client.shop.orders.drop_index("k")
+            thermocline.wait_state("Active", ORDERS)
+            time.sleep(1.0)
+    finally:
+        stop.set()
+        thread.join(60)
+    assert not wrong, wrong[:10]
+    assert counted[0] > 20
