@@ -26,7 +26,10 @@ from thermocline_common.timing import TEST_VARIABLE
 pytestmark = pytest.mark.integration
 NS = "shop.orders"
 DAY = 86_400
-POLICIES = [{"namespace": NS, "ageField": "t", "maxAge": "30d"}]
+POLICIES = [
+    {"namespace": NS, "ageField": "t", "maxAge": "30d"},
+    {"namespace": "shop.fresh", "keep": "All"},
+]
 QUICK = {**HASTE, TEST_VARIABLE: "1"}
 LAST = "the last"
 Client = MongoClient[dict[str, Any]]
@@ -380,4 +383,30 @@ def test_whole_databases_are_watched_on_the_archive(running: Thermocline) -> Non
             client.thermocline.watch()
         assert caught.value.code == 13
         with client.shop.watch(resume_after=event["_id"], max_await_time_ms=200) as stream:
+            assert stream.try_next() is None
+
+
+def test_a_collection_that_does_not_exist_yet(running: Thermocline) -> None:
+    with running.client() as client:
+        fresh = client.shop.fresh
+        with fresh.watch(max_await_time_ms=300) as stream:
+            assert stream.try_next() is None
+            before = stream.resume_token
+            fresh.insert_one({"_id": 1})
+            with client.start_session() as session:
+                fresh.update_one({"_id": 1}, {"$set": {"v": 1}}, session=session)
+                with fresh.watch(session=session, resume_after=before) as causal:
+                    found = [seen(causal.next()) for _ in range(2)]
+            assert [seen(stream.next()) for _ in range(2)] == found
+        assert found == [("insert", 1), ("update", 1)]
+
+        def paired() -> bool:
+            return bool((running.coverage("shop.fresh") or {}).get("uuids"))
+
+        wait_until("the collection's counterpart", paired, 30)
+        time.sleep(0.6)
+        with fresh.watch(resume_after=before) as stream:
+            assert [seen(stream.next()) for _ in range(2)] == found
+            event = stream.resume_token
+        with fresh.watch(start_after=event, max_await_time_ms=300) as stream:
             assert stream.try_next() is None
