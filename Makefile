@@ -15,7 +15,7 @@ PYTEST := $(BIN)/pytest
 # A file stays in one process, with servers of its own; most tests wait rather than compute.
 PROCESSES ?= 2
 
-.PHONY: help venv lock demo test fmt lint types imports gate differential chaos unit integration protocol compat crds bench check
+.PHONY: help venv lock demo test fmt lint types imports gate differential chaos schedules unit integration protocol compat crds bench check
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -57,6 +57,9 @@ compat: venv ## all of other people's suites, passthrough and tiered (MODE=, UNI
 
 chaos: venv ## SEED=, SECONDS=: services die under an application that knows the truth
 	@PYTHONPATH=tests $(BIN)/python -m support.chaos $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS))
+
+schedules: venv ## SEED=, SECONDS=600, MIX=: the real code under chosen orders of steps, every one for small mixes
+	@PYTHONPATH=tests $(BIN)/python -m support.schedules $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(MIX),--mix '$(MIX)')
 
 differential: venv ## SEED=, SECONDS=30: random commands to a plain mongod and to Thermocline, compared
 	@PYTHONPATH=tests $(BIN)/python -m support.differential $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS))

@@ -30,6 +30,7 @@ async def run(arguments: argparse.Namespace) -> int:
                         small,
                         preemptions=arguments.preemptions,
                         seconds=arguments.seconds / 2,
+                        seed=arguments.seed,
                     )
                     print(f"enumerated: {ran}", flush=True)
                 left = arguments.seconds - (time.monotonic() - began)

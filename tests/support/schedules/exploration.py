@@ -1,10 +1,10 @@
 """Orders: scripted, bounded and enumerated, or random with few changes of mind."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from support.schedules.actors import Mix, work_of
+from support.schedules.actors import SERVICES, Mix, work_of
 from support.schedules.scheduler import (
     TIME,
     Choice,
@@ -75,80 +75,108 @@ class Scripted:
 
 
 @dataclass
-class Point:
-    """A decision: the options in the order in which they are tried, and the one taken."""
-
-    options: tuple[int, ...]
-    taken: int = 0
-
-
-@dataclass
 class Bounded:
-    """The ``prefix`` of decisions, then the default; switching away from an actor that could go on
-    costs one of ``preemptions``."""
+    """The default, but for ``deviations``: decision -> which of its options. Switching away from an actor
+    that could go on costs one of ``preemptions``. ``options``: how many each decision had."""
 
-    prefix: Sequence[int]
+    deviations: Mapping[int, int]
     preemptions: int
     crashes: bool = False
     feeder_crashes: int = 0
-    points: list[Point] = field(default_factory=list)
+    options: list[int] = field(default_factory=list)
 
     def pick(self, choices: list[Choice], last: Choice | None) -> int:
         first = default(choices, last)
         forced = last is None or choices[first].name != last.name
         others = [i for i, c in enumerate(choices) if i != first and c.name != TIME]
         later = [i for i, c in enumerate(choices) if i != first and c.name == TIME]
-        options = [first]
+        found = [first]
         if forced or self.preemptions > 0:
-            options += others
+            found += others
         if self.preemptions > 0:
-            options += later
-        position = len(self.points)
-        taken = self.prefix[position] if position < len(self.prefix) else 0
-        chosen = options[min(taken, len(options) - 1)]
+            found += later
+        chosen = found[self.deviations.get(len(self.options), 0)]
         if chosen != first and (not forced or chosen in later):
             self.preemptions -= 1
-        self.points.append(Point(tuple(options), taken))
+        self.options.append(len(found))
         return chosen
+
+    def further(self) -> list[dict[int, int]]:
+        """The deviations of the schedules that differ from this one in one later decision."""
+        first = max(self.deviations, default=-1) + 1
+        return [
+            {**self.deviations, decision: option}
+            for decision in range(first, len(self.options))
+            for option in range(1, self.options[decision])
+        ]
 
 
 @dataclass
 class Random:
-    """Priorities and a few changes of them at random steps (as in probabilistic concurrency testing)."""
+    """Whoever has the highest of random priorities goes on; a few times somebody falls behind all others
+    at a random step of its own (as in probabilistic concurrency testing).
+
+    Most races need few such changes, so this meets them sooner than picking at random all the time.
+    """
 
     seed: int
-    changes: int = 3
-    length: int = 60
-    crashes: bool = False
     feeder_crashes: int = 0
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
         self._priority: dict[str, float] = {}
-        self._at = {self._random.randrange(self.length) for _ in range(self.changes)}
-        self._step = 0
-        self._lowest = 0.0
-        self.crashes = self._random.random() < 0.15
+        self._falls: dict[str, set[int]] = {}
+        self._steps: dict[str, int] = {}
+        self._left = self._random.choice((1, 1, 2, 2, 3, 4))
+        self._feeder_waits = self._random.random() < 0.5
+        self.crashes = self._random.random() < 0.1
         self.feeder_crashes = self._random.choice((0, 0, 0, 1, 2))
 
+    def begin(self, actors: Sequence[str]) -> None:
+        """Learn who takes part."""
+        for name in actors:
+            self._priority[name] = self._random.random()
+        self._priority[FEEDER] = -100.0 if self._feeder_waits else self._random.random()
+        for _ in range(self._left):
+            name = self._random.choice([*actors, FEEDER])
+            kind = name.split()[0]
+            step = self._random.randrange(1, LENGTHS.get(kind, 6) + 1)
+            self._falls.setdefault(name, set()).add(step)
+
     def pick(self, choices: list[Choice], last: Choice | None) -> int:
-        self._step += 1
-        for choice in choices:
-            if choice.name not in self._priority:
-                high = 1.0 + self._random.random()
-                self._priority[choice.name] = high / 4 if choice.crash else high
-        if last is not None and (
-            self._step in self._at or last.label == "sleep" or last.name == TIME
-        ):
-            self._lowest -= 1.0
-            self._priority[last.name] = self._lowest
-        usable = [
-            i for i, c in enumerate(choices) if not c.crash or self._random.random() < 0.02
-        ] or list(range(len(choices)))
-        best = max(usable, key=lambda i: self._priority[choices[i].name])
+        usable = [i for i, c in enumerate(choices) if not c.crash]
+        crashing = [i for i, c in enumerate(choices) if c.crash]
+        if crashing and self._random.random() < 0.03:
+            return self._random.choice(crashing)
+        best = max(usable, key=lambda i: self._of(choices[i]))
+        chosen = choices[best]
+        if chosen.name == TIME and chosen.seconds < POLL_SECONDS:
+            # Who polls waits for the feeder.
+            feeder = [i for i in usable if choices[i].name == FEEDER]
+            return feeder[0] if feeder else best
+        if chosen.name == TIME:
+            return best
+        step = self._steps[chosen.name] = self._steps.get(chosen.name, 0) + 1
+        if step in self._falls.get(chosen.name, ()):
+            self._falls[chosen.name].discard(step)
+            self._steps[chosen.name] -= 1
+            self._priority[chosen.name] = -1.0 - self._random.random()
+            return self.pick(choices, last)
         # Which of an actor's own concurrent tasks goes first is anybody's guess.
-        same = [i for i in usable if choices[i].name == choices[best].name]
-        return self._random.choice(same)
+        return self._random.choice([i for i in usable if choices[i].name == chosen.name])
+
+    def _of(self, choice: Choice) -> float:
+        if choice.name == TIME:
+            return max(self._priority[name] for name in choice.sleepers)
+        return self._priority[choice.name]
+
+
+LENGTHS = {
+    "read": 4, "ids": 6, "scan": 5, "cscan": 5, "update": 8, "set": 8, "fam": 8, "upsert": 10,
+    "delete": 9, "famrm": 9, "insert": 9, "insertkey": 10, "takekey": 12, "any": 10, "many": 12,
+    "dmany": 12, "warm": 8, "cover": 14, "evict": 16, "collect": 12, FEEDER: 8,
+}  # fmt: skip
+"""About how many steps each kind of actor takes."""
 
 
 async def run_schedule(world: World, mix: Mix, policy: Policy) -> bool:
@@ -159,18 +187,17 @@ async def run_schedule(world: World, mix: Mix, policy: Policy) -> bool:
         floor=mix.floor,
         age=mix.age,
         covered=mix.covered,
+        lease=mix.times.lease,
         feeder_crashes=policy.feeder_crashes,
     )
     scheduler = world.scheduler
+    if isinstance(policy, Random):
+        policy.begin(mix.names())
     if isinstance(policy, Scripted):
         policy.ended = scheduler.ended
-    seen: dict[str, int] = {}
-    for name in mix.actors:
-        seen[name] = seen.get(name, 0) + 1
-        shown = name if seen[name] == 1 else f"{name} #{seen[name]}"
-        work = work_of(name)
-        client = name.split()[0] not in ("evict", "warm", "cover", "collect")
-        scheduler.add(shown, work(world, mix.times), may_crash=client)
+    for shown, name in zip(mix.names(), mix.actors, strict=True):
+        client = name.split()[0] not in SERVICES
+        scheduler.add(shown, work_of(name)(world, mix.times), may_crash=client)
     feeder = scheduler.add(FEEDER, world.feed(), background=True)
     try:
         await scheduler.run()
@@ -190,13 +217,3 @@ async def run_schedule(world: World, mix: Mix, policy: Policy) -> bool:
         for close in world.closing:
             await close()
     return True
-
-
-def following(policy: Bounded) -> list[int] | None:
-    """The next decisions to try after those of ``policy``; None: all were."""
-    points = list(policy.points)
-    while points and points[-1].taken + 1 >= len(points[-1].options):
-        points.pop()
-    if not points:
-        return None
-    return [p.taken for p in points[:-1]] + [points[-1].taken + 1]

@@ -3,14 +3,14 @@
 import contextlib
 import random
 import time
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 import pytest
 
 from support.mongod import ReplicaSet
 from support.schedules.actors import Mix
-from support.schedules.exploration import Bounded, Random, following, run_schedule
+from support.schedules.exploration import Bounded, Random, run_schedule
 from support.schedules.scheduler import Stuck, Violation
 from support.schedules.world import World, open_world
 
@@ -68,25 +68,35 @@ async def run_random(
 
 
 async def run_enumerated(
-    opened: dict[bool, World], mixes: Iterable[Mix], *, preemptions: int, seconds: float
+    opened: dict[bool, World],
+    mixes: Sequence[Mix],
+    *,
+    preemptions: int,
+    seconds: float,
+    seed: int = 1,
 ) -> Ran:
-    """Every order of each mix with at most so many preemptions, until the time is up.
+    """Every order of each mix with at most so many preemptions, one after the other at random, until
+    the mix's share of the time is up.
 
     Raises :class:`Violation` with the decisions that reproduce it.
     """
+    chooser = random.Random(seed)
     end = time.monotonic() + seconds
     ran = Ran()
-    for mix in mixes:
-        prefix: list[int] | None = []
-        while prefix is not None:
-            if time.monotonic() > end:
-                return ran
-            policy = Bounded(prefix, preemptions)
+    for number, mix in enumerate(mixes):
+        now = time.monotonic()
+        share = now + (end - now) / (len(mixes) - number)
+        left: list[dict[int, int]] = [{}]
+        while left and time.monotonic() < share:
+            index = chooser.randrange(len(left))
+            left[index], left[-1] = left[-1], left[index]
+            policy = Bounded(left.pop(), preemptions)
             try:
                 finished = await run_schedule(opened[mix.unique], mix, policy)
             except (Violation, Stuck) as violation:
-                raise Violation(f"{mix}, decisions {prefix}: {violation}") from violation
+                raise Violation(f"{mix}, decisions {policy.deviations}: {violation}") from violation
             ran.count(finished=finished)
-            prefix = following(policy)
-        ran.whole.append(str(mix))
+            left += policy.further()
+        if not left:
+            ran.whole.append(str(mix))
     return ran

@@ -82,6 +82,8 @@ class Choice:
     waiter: Waiter | None = None
     until: float = 0.0
     seconds: float = 0.0
+    sleepers: tuple[str, ...] = ()
+    """Who would have time pass."""
     crash: bool = False
 
 
@@ -245,16 +247,15 @@ class Scheduler:
         ready = [w for w in self._waiters if w.ready(self.now)]
         ready.sort(key=lambda w: w.actor.index)
         found = [Choice(w.actor.name, w.label, w) for w in ready]
-        asleep = [w.wake for w in self._waiters if w.wake is not None and w.wake > self.now]
+        asleep = {w.actor.name: w.wake for w in self._waiters if w.wake and w.wake > self.now}
         if asleep:
             limit = min(
                 (w.since + FROZEN_SECONDS for w in self._waiters if w.strict), default=float("inf")
             )
-            until = min(min(asleep), limit)
-            if until > self.now:
-                found.append(
-                    Choice(TIME, f"+{until - self.now:.3f} s", None, until, until - self.now)
-                )
+            until = min(min(asleep.values()), limit)
+            passing = until - self.now
+            if passing > 0:
+                found.append(Choice(TIME, f"+{passing:.3f} s", None, until, passing, tuple(asleep)))
         if self.policy.crashes:
             found += [
                 Choice(CRASH + w.actor.name, w.label, w, crash=True)

@@ -24,6 +24,7 @@ from thermocline_common import names
 from thermocline_common.barrier import write_marker
 from thermocline_common.coverage import Coverage
 from thermocline_common.health import Problems
+from thermocline_common.leases import Lease
 from thermocline_common.raw_reads import find_raw
 from thermocline_common.tiers import PLAIN, Tiers
 from thermocline_evictor import eviction
@@ -156,6 +157,7 @@ class World:
         floor: bool = False,
         age: dt.timedelta = AGE,
         covered: dt.timedelta = COVERED,
+        lease: float = 5.0,
         feeder_crashes: int = 0,
     ) -> None:
         """A clean slate. ``starts``: names of documents -> where they are (one of STARTS).
@@ -184,7 +186,13 @@ class World:
             await eyes.fast[self.database][self.collection].insert_many(hot)
         time = await write_marker(self.eyes, "barrier:start")
         await self._events_until(time)
-        mine = {"time": time, "quarantine": [], "feeder": Binary.from_uuid(self.me)}
+        length = round(lease * 1_000)
+        mine = {
+            "time": time,
+            "quarantine": [],
+            "feeder": Binary.from_uuid(self.me),
+            "lease": Lease(length, length).document(),
+        }
         await eyes.archive[names.DATABASE][names.CHECKPOINT].update_one(
             {"_id": names.CHECKPOINT_ID}, {"$set": mine}
         )
