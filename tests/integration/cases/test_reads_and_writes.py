@@ -184,6 +184,7 @@ def test_g15_explain_goes_where_the_command_goes(world: Any) -> None:
     fast = world.thermocline.fast.members[0].port
     archive = world.thermocline.archive.members[0].port
     recent = {"t": {"$gte": days_old(world, 10)}}
+    plan: dict[str, Any] = {}
     for query, port in ((recent, fast), ({}, archive), ({"v": 3}, archive)):
         before = world.shop.orders.count_documents({})
         plan = world.shop.command("explain", {"find": "orders", "filter": query})
@@ -249,14 +250,20 @@ def test_g23_every_read_concern_sees_both_tiers(world: Any, level: str) -> None:
     ):
         find = {"find": "orders", "filter": query, "readConcern": {"level": level}}
         command = {**find, "sort": {"_id": 1}, "maxTimeMS": 20_000}
-        both(world, lambda database, c=command: ids(database.command(c)["cursor"]["firstBatch"]))
+
+        def first(database: Any, command: dict[str, Any] = command) -> list[Any]:
+            return ids(database.command(command)["cursor"]["firstBatch"])
+
+        both(world, first)
 
 
 def test_g22_empty_tags_mean_any_member_and_tags_of_nobody_none(world: Any) -> None:
     with Wire(world.thermocline.port, 30) as wire:
+        find: dict[str, Any] = {}
+        any_member: tuple[list[dict[str, str]], ...] = ([], [{}], [{"dc": "none"}, {}])
         for number in (3, 45):
             find = {"find": "orders", "filter": {"_id": number}, "$db": "shop"}
-            for tags in ([], [{}], [{"dc": "none"}, {}]):
+            for tags in any_member:
                 preference = {"mode": "secondaryPreferred", "tags": tags}
                 reply = wire.ask({**find, "$readPreference": preference})
                 assert ids(reply["cursor"]["firstBatch"]) == [number]
@@ -302,9 +309,11 @@ def test_e8_replies_have_the_shape_of_a_mongods(world: Any) -> None:
 
 def test_g19_an_id_that_only_the_archive_has_in_another_type(world: Any) -> None:
     for same in (5.0, 45, 45.0, Int64(45), Decimal128("45"), Decimal128("45.00")):
-        document = {"_id": same, "t": days_old(world, 0)}
-        outcome = both(world, lambda d, new=document: d.orders.insert_one(new).inserted_id)
-        assert outcome == ("DuplicateKeyError", 11000)
+
+        def insert(database: Any, same: Any = same) -> Any:
+            return database.orders.insert_one({"_id": same, "t": days_old(world, 0)}).inserted_id
+
+        assert both(world, insert) == ("DuplicateKeyError", 11000)
     with pytest.raises(DuplicateKeyError):
         world.shop.orders.insert_one({"_id": "other", "k": "key 47"})
     assert world.shop.orders.count_documents({}) == 60
@@ -411,12 +420,14 @@ def test_m36_f_restored_from_a_backup_while_the_feeder_is_down(world: Any) -> No
     try:
         proxy = thermocline.services["proxy"]
         wait_until("no lease", lambda: not proxy.status()["proxy"]["leaseAlive"], 20, 0.05)
+        update = {"q": {"_id": 7}, "u": {"$inc": {"x": 1}}}
         with thermocline.client(retryReads=False, retryWrites=False) as client:
-            for attempt in (
+            attempts: list[Callable[[], Any]] = [
                 lambda: client.shop.orders.find_one({"_id": 7}, max_time_ms=1_500),
                 lambda: client.shop.orders.count_documents({}, maxTimeMS=1_500),
-                lambda: client.shop.orders.update_one({"_id": 7}, {"$inc": {"x": 1}}),
-            ):
+                lambda: client.shop.command("update", "orders", updates=[update], maxTimeMS=1_500),
+            ]
+            for attempt in attempts:
                 with pytest.raises(OperationFailure) as caught:
                     attempt()
                 assert caught.value.code in (50, 262)
