@@ -163,7 +163,7 @@ class Relay:
         if entry.any_member:
             if preference is not None:
                 address = members.choose(frame[preference[2] : preference[3]])
-            elif proxy.settings().default_preference is not None:
+            elif proxy.settings().preference(tier) is not None:
                 return None
         if address is None or (address != primary and not proxy.clock(Tier.FAST).operation):
             return None

@@ -57,7 +57,7 @@ class World:
         )
         self.members = {tier: Members() for tier in Tier}
         self.pools = Pools({tier: Endpoint(tier, self.clocks[tier], 10) for tier in Tier})
-        configured = types.SimpleNamespace(default_preference=default_preference)
+        configured = types.SimpleNamespace(preference=lambda _: default_preference)
         self.now = 0.0
         self.leases = LeaseKeeper(
             cast("Any", None),
