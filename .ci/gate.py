@@ -17,7 +17,9 @@ EXEMPT = re.compile(r"^(\.ci/gate\.py|tests/(cluster|compat)/.*|requirements\.lo
 
 
 def main() -> int:
-    listed = subprocess.run(["git", "ls-files", "-z"], capture_output=True, text=True, check=True)
+    # A checkout may belong to another user than the one who runs this.
+    command = ["git", "-c", f"safe.directory={Path.cwd()}", "ls-files", "-z"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=True)
     names = [name for name in listed.stdout.split("\0") if name and not EXEMPT.match(name)]
     problems = []
     if Path("operator/__init__.py").exists():
