@@ -610,38 +610,6 @@ def test_cursors_within_a_transaction(client: MongoClient[dict[str, Any]]) -> No
     log.delete_many({"_id": {"$gte": "c"}})
 
 
-def test_a_transaction_of_30_megabytes(
-    client: MongoClient[dict[str, Any]], bank: Thermocline
-) -> None:
-    accounts = client["bank"]["accounts"]
-
-    def work(session: ClientSession) -> None:
-        for part in range(10):
-            documents = [
-                {"_id": f"big-{part}-{i}", "at": NOW, "x": "x" * 1_000_000} for i in range(3)
-            ]
-            accounts.insert_many(documents, session=session)
-
-    assert transact(client, work) == (None, 1)
-    bank.wait_applied()
-    with bank.archive.client() as archive:
-        assert archive["bank"]["accounts"].count_documents({"_id": {"$regex": "^big-"}}) == 30
-    assert (
-        transact(
-            client,
-            lambda s: (
-                accounts.delete_many(
-                    {"_id": {"$regex": "^big-"}, "at": NOW}, session=s
-                ).deleted_count
-            ),
-        )[0]
-        == 30
-    )
-    bank.wait_applied()
-    with bank.archive.client() as archive:
-        assert archive["bank"]["accounts"].count_documents({"_id": {"$regex": "^big-"}}) == 0
-
-
 def test_a_client_that_vanishes_leaves_nothing_open(bank: Thermocline) -> None:
     with bank.fast.client() as direct:
         direct.admin.command({"setParameter": 1, "transactionLifetimeLimitSeconds": 2})

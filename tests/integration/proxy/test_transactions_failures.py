@@ -169,3 +169,35 @@ def test_primaries_that_die(make_replica_set: Callable[..., ReplicaSet]) -> None
         assert self_told - set(transfers.done) <= {u.split(":")[0] for u in transfers.unknown}
         assert held == self_told
         assert len(transfers.done) > 30
+
+
+def test_m10_a_transaction_of_30_megabytes(make_replica_set: Callable[..., ReplicaSet]) -> None:
+    """The archive has a small cache: there it may come in parts."""
+    fast = make_replica_set("fast", cache_gb=1.0)
+    archive = make_replica_set("archive", cache_gb=0.25)
+    seed(archive)
+    thermocline = Thermocline(fast, archive, POLICIES, evictor="Paused", environment=HASTE)
+    with thermocline.logs_on_failure(), thermocline:
+        wait_warm(thermocline)
+        big = {"_id": {"$regex": "^big-"}, "at": NOW}
+        with thermocline.client() as client, archive.client() as direct:
+            accounts, held = client["bank"]["accounts"], direct["bank"]["accounts"]
+
+            def fill(session: ClientSession) -> None:
+                for part in range(10):
+                    accounts.insert_many(
+                        [{"_id": f"big-{part}-{i}", "at": NOW, "x": "x" * 10**6} for i in range(3)],
+                        session=session,
+                    )
+
+            def clear(session: ClientSession) -> int:
+                return accounts.delete_many(big, session=session).deleted_count
+
+            with client.start_session() as session:
+                session.with_transaction(fill)
+            thermocline.wait_applied()
+            assert held.count_documents(big) == 30
+            with client.start_session() as session:
+                assert session.with_transaction(clear) == 30
+            thermocline.wait_applied()
+            assert held.count_documents(big) == 0
