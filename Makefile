@@ -15,7 +15,7 @@ PYTEST := $(BIN)/pytest
 # A file stays in one process, with servers of its own; most tests wait rather than compute.
 PROCESSES ?= 2
 
-.PHONY: help venv lock demo test fmt lint types imports gate differential chaos schedules unit integration protocol compat crds bench check
+.PHONY: help venv lock demo test fmt lint types imports gate differential chaos schedules unit integration protocol compat cases crds bench check
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -81,6 +81,9 @@ types: venv ## mypy, strict
 
 imports: venv ## import contracts: decision code does no I/O, services are independent
 	@$(BIN)/lint-imports --no-logo
+
+cases: venv ## docs/cases.md from tests/cases/cases.json
+	@PYTHONPATH=tests $(BIN)/python -m support.cases
 
 crds: venv ## crds/ from the models
 	@$(BIN)/python -m thermocline_common.spec.crd crds/

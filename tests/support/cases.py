@@ -84,7 +84,7 @@ def render() -> str:
         "",
         "What goes wrong with proxies, replicators and their drivers, and what is right here; each",
         "case names the tests that try it (paths below `tests/`). Written by",
-        "`PYTHONPATH=tests python -m support.cases` from `tests/cases/cases.json`; a unit test holds",
+        "`make cases` from `tests/cases/cases.json`; a unit test holds",
         "both together and finds tests that are gone.",
         "",
         "## Invariants",

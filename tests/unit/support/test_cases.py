@@ -2,7 +2,7 @@
 
 import re
 
-from support.cases import PAGE, TESTS, Case, missing_tests, read_catalogue, render, functions_in
+from support.cases import PAGE, TESTS, Case, functions_in, missing_tests, read_catalogue, render
 
 NUMBERS = {
     "C": "2 3 5 7 8",
@@ -55,4 +55,4 @@ def test_tests_that_name_a_case_are_in_the_catalogue() -> None:
 
 
 def test_the_page_is_fresh() -> None:
-    assert PAGE.read_text() == render(), "PYTHONPATH=tests .venv/bin/python -m support.cases"
+    assert PAGE.read_text() == render(), "make cases"
