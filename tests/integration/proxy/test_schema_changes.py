@@ -11,6 +11,7 @@ import pytest
 from pymongo import MongoClient
 from pymongo.errors import DuplicateKeyError, OperationFailure, PyMongoError
 
+from support import accounts
 from support.mongod import ReplicaSet
 from support.processes import wait_until
 from support.services import Thermocline
@@ -428,3 +429,41 @@ def test_other_proxies_read_every_write_through_a_switch(thermocline: Thermoclin
         thread.join(60)
     assert not wrong, wrong[:10]
     assert counted[0] > 20
+
+
+def test_privileges_are_asked_for_before_anything_is_switched(
+    secure_fast: ReplicaSet, secure_archive: ReplicaSet
+) -> None:
+    with secure_archive.client() as client:
+        client.shop.products.insert_one({"_id": 1})
+    policy = {"namespace": PRODUCTS, "keep": "All"}
+    made = Thermocline(secure_fast, secure_archive, [policy], environment=QUICK, lease="1s")
+    with made, made.logs_on_failure():
+        made.wait_state("Active")
+        before = (made.coverage(PRODUCTS) or {})["activatedAt"]
+        for name, roles in (("reader", ["read"]), ("writer", ["readWrite"])):
+            login = accounts.Login(name, "secret")
+            granted = [{"role": role, "db": "shop"} for role in roles]
+            accounts.create_application_user(secure_fast, secure_archive, login, granted)
+        uri = f"mongodb://reader:secret@127.0.0.1:{made.port}/"
+        with connect(uri) as client:
+            for attempt in (
+                lambda: client.shop.drop_collection("products"),
+                lambda: client.drop_database("shop"),
+                lambda: client.shop.products.create_index("k", unique=True),
+                lambda: client.shop.products.create_index("k"),
+                lambda: client.shop.products.rename("other"),
+            ):
+                with pytest.raises(OperationFailure) as caught:
+                    attempt()
+                assert caught.value.code in (13, 115), caught.value
+        with connect(f"mongodb://writer:secret@127.0.0.1:{made.port}/") as client:
+            with pytest.raises(OperationFailure) as caught:
+                client.drop_database("shop")
+            assert caught.value.code == 13
+            assert (made.coverage(PRODUCTS) or {})["activatedAt"] == before
+            client.shop.products.create_index("k", unique=True)
+            client.shop.products.drop()
+            made.wait_state("Active")
+            client.shop.products.insert_one({"_id": 2})
+            assert [d["_id"] for d in client.shop.products.find()] == [2]
