@@ -38,6 +38,11 @@ _FIXED = {
 }
 
 
+_KINDS = [bytes((kind,)) for kind in range(256)]
+_NAMES = [b"%d\0" % i for i in range(3_000)]
+"""Names of array elements, made once."""
+
+
 class InvalidElement(ValueError):
     """The bytes are not a BSON element of a type that MongoDB stores."""
 
@@ -126,7 +131,9 @@ def value_key(kind: int, raw: bytes) -> bytes:
     return bytes((kind,)) + raw
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(
+    slots=True, eq=False
+)  # not frozen: one is made for every document, and frozen costs thrice
 class DocId:
     """One document's ``_id``: ``kind`` and ``value`` are its BSON type and raw bytes, ``key`` its identity.
 
@@ -158,7 +165,7 @@ class DocId:
 
     def element(self, name: bytes = b"_id") -> bytes:
         """The value as a BSON element called ``name``."""
-        return bytes((self.kind,)) + name + b"\0" + self.value
+        return _KINDS[self.kind] + name + b"\0" + self.value
 
     def document(self, name: bytes = b"_id") -> bytes:
         """A raw BSON document with the value as its only field, such as ``{_id: value}``."""
@@ -189,8 +196,18 @@ def string(name: bytes, text: str) -> bytes:
 
 def in_filter(ids: Iterable[DocId]) -> bytes:
     """The raw filter ``{_id: {$in: [...]}}``."""
-    inner = wrap(b"\x04$in\0" + array((i.kind, i.value) for i in ids))
-    return wrap(b"\x03_id\0" + inner)
+    wanted = list(ids)
+    names = _NAMES[: len(wanted)]
+    if len(names) < len(wanted):
+        names = [b"%d\0" % i for i in range(len(wanted))]
+    kinds, join = _KINDS, b"".join
+    values = [
+        part
+        for i, name in zip(wanted, names, strict=True)
+        for part in (kinds[i.kind], name, i.value)
+    ]
+    inner = wrap(b"\x04$in\0", wrap(join(values)))
+    return wrap(b"\x03_id\0", inner)
 
 
 def record_id(namespace: str, doc_id: DocId) -> bytes:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,8 +55,8 @@ class Prepared:
     """A batch with F's state at one time, ready to be applied."""
 
     verdicts: list[Verdict]
-    touched: set[Key]
-    """Every id of the batch, also those without a verdict."""
+    touched: Mapping[str, Collection[DocId]]
+    """Every id of the batch by namespace, also those without a verdict."""
     fields: Mapping[str, Any]
     """The checkpoint's fields that this batch brings: its time and what goes with it."""
     judge: Judge
@@ -144,7 +144,8 @@ class Applier:
         await writer.apply(self._archive, self._me, commands(groups[-1], reinsert, anew), fields)
 
     def _quarantine_after(self, prepared: Prepared, attempt: _Attempt) -> dict[Key, Quarantined]:
-        kept = {k: q for k, q in self.quarantine.items() if k not in prepared.touched}
+        touched = prepared.touched
+        kept = {k: q for k, q in self.quarantine.items() if k[1] not in touched.get(k[0], ())}
         return kept | attempt.refused
 
     def _settle(self, prepared: Prepared, attempt: _Attempt) -> None:

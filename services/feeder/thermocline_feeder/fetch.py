@@ -17,7 +17,7 @@ from thermocline_common.ids import DocId, in_filter, records_filter
 from thermocline_common.raw_reads import Client, run_raw
 from thermocline_common.removals import Record
 from thermocline_common.tiers import RAW
-from thermocline_feeder.plan.replies import batch_of, id_of
+from thermocline_feeder.plan.replies import cursor_of, id_element, id_of
 
 CHUNK = 3_000
 """Ids in one find command."""
@@ -52,6 +52,8 @@ async def fetch_state(
     """
     state = State()
     wanted = list(ids)
+    by_element = {doc_id.element(): doc_id for doc_id in wanted}
+    documents = state.documents
     concern = {"level": "snapshot", "atClusterTime": time}
     database, name = namespace.split(".", 1)
     size = 0
@@ -66,10 +68,15 @@ async def fetch_state(
             }
             async for batch in _batches(fast, database, command):
                 size += sum(map(len, batch))
-                state.documents.update((id_of(raw), raw) for raw in batch)
+                for raw in batch:
+                    # The same object as in ``wanted``: later look-ups need no comparison.
+                    doc_id = by_element.get(id_element(raw))
+                    documents[doc_id if doc_id is not None else id_of(raw)] = raw
             if most_bytes is not None and size > most_bytes:
                 raise TooMuch
-    absent = [i for i in wanted if i not in state.documents]
+    absent = []
+    if len(documents) < len(wanted):
+        absent = [i for i in wanted if i not in documents]
     for chunk in _chunks(absent):
         command = {
             "find": names.REMOVED,
@@ -93,8 +100,9 @@ async def _batches(
     try:
         reply = await run_raw(client, database, command, session=session)
         while True:
-            cursor = int(reply["cursor"]["id"])
-            yield batch_of(bytes(reply.raw))
+            # Not by the reply's fields: that would make an object of every document.
+            cursor, batch = cursor_of(bytes(reply.raw))
+            yield batch
             if not cursor:
                 return
             more = {"getMore": Int64(cursor), "collection": command["find"]}

@@ -251,10 +251,9 @@ class Replay:
                 continue
             break
         verdicts: list[Verdict] = []
-        touched: set[tuple[str, DocId]] = set()
+        touched = {namespace: dirty[namespace] for namespace in states}
         for namespace, state in states.items():
             ids = dirty[namespace]
-            touched |= {(namespace, i) for i in ids}
             pair = self.registry.pairs[namespace]
             verdicts += judge(namespace, ids, state.documents, state.records, pair.archive)
             self.figures.unexplained += unexplained(ids, state.documents, state.records)

@@ -141,6 +141,6 @@ class Resync:
             state = await fetch_state(self.tiers.fast, other, pair.fast, ids, time)
             return judge(other, ids, state.documents, state.records, pair.archive)
 
-        touched = {(namespace, v.id) for v in verdicts}
+        touched = {namespace: {v.id for v in verdicts}}
         await self.applier.apply(Prepared(verdicts, touched, {}, more))
         self.written += len(verdicts)

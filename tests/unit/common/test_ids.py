@@ -95,3 +95,9 @@ def test_odd_types_are_walked(value: object) -> None:
 def test_bytes_that_are_not_bson_raise(raw: bytes) -> None:
     with pytest.raises((ValueError, IndexError)):
         list(elements(raw))
+
+
+@pytest.mark.parametrize("count", [0, 1, 11, 3_000, 3_001])
+def test_a_filter_of_any_length(count: int) -> None:
+    ids = [DocId.of_document(bson.encode({"_id": i})) for i in range(count)]
+    assert in_filter(ids) == bson.encode({"_id": {"$in": list(range(count))}})

@@ -5,15 +5,21 @@ import uuid
 from typing import Any
 
 import pytest
-from bson import encode
-from bson.binary import Binary
+from bson import Code, Decimal128, MaxKey, MinKey, ObjectId, Regex, decode, encode
+from bson.binary import Binary, UuidRepresentation
+from bson.codec_options import CodecOptions
+from bson.int64 import Int64
+from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
 from hypothesis import given, strategies as st
 
-from thermocline_common.ids import DocId
+from thermocline_common.ids import DocId, wrap
 from thermocline_feeder.plan.dirty import Backlog, Batch, Change, Parser
-from thermocline_feeder.plan.replies import batch_of, id_of
+from thermocline_feeder.plan.replies import batch_of, cursor_of, id_element, id_of
 
+OPTIONS: CodecOptions[dict[str, Any]] = CodecOptions(
+    uuid_representation=UuidRepresentation.STANDARD
+)
 UUID = uuid.UUID("00000000-0000-4000-8000-000000000001")
 
 
@@ -71,11 +77,45 @@ def test_remembered_values_do_not_leak_between_events() -> None:
     )
 
 
+IDS: list[Any] = [
+    5, Int64(5), 5.5, "s", "", ObjectId(), None, True, {"a": {"b": 1}}, {}, b"\0" * 40, MinKey(), MaxKey(),
+    Timestamp(1, 2), Decimal128("5.00"), Regex("a", "i"), Code("x"), Code("x", {"y": 1}), uuid.UUID(int=7),
+    "documentKey", {"documentKey": {"_id": 1}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", IDS, ids=repr)
+@pytest.mark.parametrize("name", ["orders", "documentKey", "a.b$ c", "ö", "x" * 200])
+def test_a_usual_event_is_read_as_field_by_field(value: Any, name: str) -> None:
+    key = encode({"_id": value}, codec_options=OPTIONS)
+    raw = event("update", "shop", name, 1, T)
+    whole = decode(raw, codec_options=OPTIONS)
+    usual = encode({**whole, "documentKey": RawBSONDocument(key)}, codec_options=OPTIONS)
+    unusual = encode(
+        {"_id": 1, **{k: v for k, v in whole.items() if k != "_id"}, "documentKey": RawBSONDocument(key)},
+        codec_options=OPTIONS,
+    )  # fmt: skip
+    expected = Change(T, f"shop.{name}", UUID, key)
+    assert Parser().parse(usual) == expected
+    assert Parser().parse(unusual) == expected
+
+
+@pytest.mark.parametrize("value", IDS, ids=repr)
+def test_the_first_field_of_a_document(value: Any) -> None:
+    raw = encode({"_id": value, "more": 1}, codec_options=OPTIONS)
+    assert id_element(raw) == DocId.of_document(raw).element()
+    assert id_element(wrap(b"\x10more\0\1\0\0\0", raw[4:-1])) == b""
+
+
 def test_takes_a_reply_apart() -> None:
     documents: list[dict[str, Any]] = [{"_id": 1, "a": [1, {"b": 2}]}, {"_id": "x"}]
     for name in ("firstBatch", "nextBatch"):
         cursor = {"postBatchResumeToken": {"x": 1}, name: documents, "id": 5}
         assert batch_of(encode({"cursor": cursor, "ok": 1})) == [encode(d) for d in documents]
+    long = {"cursor": {"nextBatch": documents, "id": Int64(-7)}}
+    assert cursor_of(encode(long)) == (-7, [encode(d) for d in documents])
+    long["cursor"]["id"] = Int64(0)
+    assert cursor_of(encode(long))[0] == 0
     with pytest.raises(KeyError):
         batch_of(encode({"ok": 1}))
 

@@ -4,6 +4,7 @@ import uuid
 
 import pytest
 from bson import decode, encode
+from bson.int64 import Int64
 from bson.timestamp import Timestamp
 
 from thermocline_common.ids import DocId, wrap
@@ -138,3 +139,20 @@ def test_a_slow_archive_gets_smaller_transactions_and_a_quick_one_bigger_ones_ag
     for _ in range(10):
         pace.took(0.1)
     assert pace.limit == 6000
+
+
+@pytest.mark.parametrize(
+    "value", [1, Int64(1), "", "x" * 300, {"a": 1}, None, b"\0" * 20], ids=repr
+)
+def test_a_replacement_is_well_formed_for_every_id(value: object) -> None:
+    document = encode({"_id": value, "a": [1]})
+    found = commands([Verdict(NS, DocId.of_document(document), document)])
+    expected = {"q": {"_id": value}, "u": {"_id": value, "a": [1]}, "upsert": True}
+    assert found[0].statements[0] == encode(expected)
+
+
+def test_collections_of_one_name_are_kept_apart() -> None:
+    one, two = uuid.UUID(int=1), uuid.UUID(int=2)
+    mixed = [verdict(DOCUMENT)._replace(archive_uuid=u) for u in (one, two, uuid.UUID(int=1))]
+    found = commands(mixed)
+    assert [(c.archive_uuid, len(c.statements)) for c in found] == [(one, 2), (two, 1)]

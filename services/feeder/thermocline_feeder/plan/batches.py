@@ -1,9 +1,10 @@
 """Verdicts -> the write commands of one transaction on the archive."""
 
 import re
+import struct
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from thermocline_common.fidelity import Form, form_of
@@ -20,6 +21,9 @@ SLOW_SECONDS = 2.0
 
 _MAYBE_ZERO_TIMESTAMP = re.compile(rb"\x11[^\0]*\0{9}")
 _UPSERT = b"\x08upsert\0\1"
+_UPSERT_AND_END = _UPSERT + b"\0"
+_INT = struct.Struct("<i")
+_KINDS = [bytes((kind,)) for kind in range(256)]
 _LIMIT_ONE = b"\x10limit\0\1\0\0\0"
 
 
@@ -71,57 +75,104 @@ def commands(
     type of an ``_id``, for example). ``anew``: namespaces in which everything is deleted first, so
     that unique keys may change hands within the batch. Raises :class:`Unwritable`.
     """
-    deletes: dict[tuple[str, uuid.UUID | None], list[tuple[bytes, DocId]]] = {}
-    updates: dict[tuple[str, uuid.UUID | None], list[tuple[bytes, DocId]]] = {}
-    inserts: dict[tuple[str, uuid.UUID | None], list[tuple[bytes, DocId]]] = {}
+    deletes: _Groups = {}
+    updates: _Groups = {}
+    inserts: _Groups = {}
+    ordinary = not anew and not reinsert
+    group: _Group | None = None
+    last = Verdict("", DocId(0, b"", b""), None)
     for verdict in verdicts:
-        place = (verdict.namespace, verdict.archive_uuid)
-        document = verdict.document
-        again = verdict.namespace in anew or (verdict.namespace, verdict.id) in reinsert
+        namespace, doc_id, document, archive_uuid = verdict
+        if ordinary and document is not None and exact_form(document) is Form.REPLACEMENT:
+            if group is None or (namespace, archive_uuid) != (last.namespace, last.archive_uuid):
+                group, last = _group(updates, verdict), verdict
+            group.statements.append(_replacement(doc_id, document))
+            group.ids.append(doc_id)
+            continue
+        again = namespace in anew or (namespace, doc_id) in reinsert
         if document is None or again:
-            statement = wrap(b"\x03q\0" + verdict.id.document(), _LIMIT_ONE)
-            deletes.setdefault(place, []).append((statement, verdict.id))
+            statement = wrap(b"\x03q\0" + doc_id.document(), _LIMIT_ONE)
+            _group(deletes, verdict).add(statement, doc_id)
         if document is None:
             continue
         form = exact_form(document)
         if form is Form.NONE:
-            raise Unwritable(verdict.namespace, verdict.id)
+            raise Unwritable(namespace, doc_id)
         if form is Form.REPLACEMENT and again:
-            inserts.setdefault(place, []).append((document, verdict.id))
-            continue
-        query = b"\x03q\0" + verdict.id.document()
-        if form is Form.REPLACEMENT:
-            update = b"\x03u\0" + document
+            _group(inserts, verdict).add(document, doc_id)
+        elif form is Form.REPLACEMENT:
+            _group(updates, verdict).add(_replacement(doc_id, document), doc_id)
         else:
             literal = wrap(b"\x03$literal\0" + document)
             update = b"\x04u\0" + array([(0x03, wrap(b"\x03$replaceWith\0" + literal))])
-        updates.setdefault(place, []).append((wrap(query, update, _UPSERT), verdict.id))
+            query = b"\x03q\0" + doc_id.document()
+            _group(updates, verdict).add(wrap(query, update, _UPSERT), doc_id)
     result: list[Command] = []
     for verb, groups in ((Verb.DELETE, deletes), (Verb.UPDATE, updates), (Verb.INSERT, inserts)):
         for (namespace, archive_uuid), group in groups.items():
             result += [
-                Command(namespace, archive_uuid, verb, [s for s, _ in part], [i for _, i in part])
-                for part in _by_size(group)
+                Command(namespace, archive_uuid, verb, group.statements[part], group.ids[part])
+                for part in _by_size(group.statements)
             ]
     return result
 
 
-def _by_size(statements: list[tuple[bytes, DocId]]) -> Iterator[list[tuple[bytes, DocId]]]:
-    part: list[tuple[bytes, DocId]] = []
-    size = 0
-    for statement in statements:
-        length = len(statement[0]) + 8
-        if part and (size + length > MAX_COMMAND_BYTES or len(part) >= MAX_COMMAND_STATEMENTS):
-            yield part
-            part, size = [], 0
-        part.append(statement)
+@dataclass(slots=True)
+class _Group:
+    """Statements of one kind for one collection."""
+
+    statements: list[bytes] = field(default_factory=list)
+    ids: list[DocId] = field(default_factory=list)
+
+    def add(self, statement: bytes, doc_id: DocId) -> None:
+        self.statements.append(statement)
+        self.ids.append(doc_id)
+
+
+_Groups = dict[tuple[str, uuid.UUID | None], _Group]
+
+
+def _group(groups: _Groups, verdict: Verdict) -> _Group:
+    return groups.setdefault((verdict.namespace, verdict.archive_uuid), _Group())
+
+
+def _replacement(doc_id: DocId, document: bytes) -> bytes:
+    """``{q: {_id}, u: document, upsert: true}``, in one go: this is made for almost every document."""
+    value = doc_id.value
+    length = len(value)
+    return b"".join(
+        (
+            _INT.pack(length + len(document) + 30),
+            b"\x03q\0",
+            _INT.pack(length + 10),
+            _KINDS[doc_id.kind],
+            b"_id\0",
+            value,
+            b"\0\x03u\0",
+            document,
+            _UPSERT_AND_END,
+        )
+    )
+
+
+def _by_size(statements: Sequence[bytes]) -> Iterator[slice]:
+    """Slices that fit into a command each."""
+    start = size = 0
+    for position, statement in enumerate(statements):
+        length = len(statement) + 8
+        full = size + length > MAX_COMMAND_BYTES or position - start >= MAX_COMMAND_STATEMENTS
+        if full and position > start:
+            yield slice(start, position)
+            start, size = position, 0
         size += length
-    if part:
-        yield part
+    if len(statements) > start:
+        yield slice(start, len(statements))
 
 
 def parts(verdicts: Sequence[Verdict], max_bytes: int) -> list[list[Verdict]]:
     """Split verdicts for several transactions, each at most ``max_bytes`` (or one document)."""
+    if total_bytes(verdicts) + 1_024 * len(verdicts) <= max_bytes:
+        return [list(verdicts)] if verdicts else []
     result: list[list[Verdict]] = []
     part: list[Verdict] = []
     size = 0
@@ -139,7 +190,7 @@ def parts(verdicts: Sequence[Verdict], max_bytes: int) -> list[list[Verdict]]:
 
 def total_bytes(verdicts: Iterable[Verdict]) -> int:
     """Bytes of the documents to be written."""
-    return sum(len(v.document) for v in verdicts if v.document is not None)
+    return sum([len(v.document) for v in verdicts if v.document is not None])
 
 
 class Pace:

@@ -1,5 +1,6 @@
 """Change events -> batches of dirty ids. An event says *which* document changed, never what to write."""
 
+import re
 import struct
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +16,16 @@ from thermocline_feeder.plan.replies import fields, id_of
 DATA_OPERATIONS = frozenset({b"insert", b"update", b"replace", b"delete"})
 DDL_OPERATIONS = frozenset({b"create", b"drop", b"rename", b"dropDatabase"})
 _TIMESTAMP = struct.Struct("<II")
+_SIZE = struct.Struct("<i")
+# The bytes between the token and the key of almost every event. Names and strings can't hold a NUL, so this
+# matches nothing else; an event that looks different is taken apart field by field.
+_USUAL = re.compile(
+    rb"\x02operationType\0.{4}(?:insert|update|replace|delete)\0"
+    rb"\x11clusterTime\0(.{8})"
+    rb"\x05collectionUUID\0\x10\0\0\0\x04(.{16}\x03ns\0.{4}\x02db\0.{4}[^\0]*\0\x02coll\0.{4}[^\0]*\0\0)"
+    rb"\x03documentKey\0",
+    re.DOTALL,
+)
 
 
 class Change(NamedTuple):
@@ -39,6 +50,8 @@ class Parser:
         self._uuids: dict[bytes, uuid.UUID] = {}
         self._time_raw = b""
         self._time = Timestamp(0, 0)
+        self._places: dict[bytes, tuple[str, uuid.UUID]] = {}
+        self._match = _USUAL.match
 
     def parse(self, event: bytes) -> Change:
         """One event with ``operationType``, ``ns``, ``documentKey``, ``clusterTime``, ``collectionUUID``.
@@ -46,6 +59,18 @@ class Parser:
         An event that names no document of a namespace (a marker, DDL) only moves time on. Raises
         ``KeyError`` on what isn't a change event.
         """
+        # Behind the token, which is the first field.
+        usual = self._match(event, 9 + int(_SIZE.unpack_from(event, 9)[0]))
+        if usual is not None:
+            start = usual.end()
+            end = start + int(_SIZE.unpack_from(event, start)[0])
+            if end == len(event) - 1:
+                time_raw, place_raw = usual.groups()
+                place = self._places.get(place_raw)
+                if place is None:
+                    place = self._place(place_raw)
+                if place[0] is not names.DATABASE:
+                    return Change(self._timestamp(time_raw), place[0], place[1], event[start:end])
         found = fields(event)
         time = self._timestamp(found[b"clusterTime"][1])
         kind = found[b"operationType"][1][4:-1]
@@ -59,6 +84,14 @@ class Parser:
         if database == names.DATABASE:
             return _of_record(time, key) if name == names.REMOVED else Change(time)
         return Change(time, namespace, self._uuid(found), key)
+
+    def _place(self, raw: bytes) -> tuple[str, uuid.UUID]:
+        """Namespace and UUID; for coordination data the database alone."""
+        database, _, namespace = self._name(raw[20:])
+        if database == names.DATABASE:
+            namespace = names.DATABASE
+        place = self._places[raw] = (namespace, uuid.UUID(bytes=raw[:16]))
+        return place
 
     def _timestamp(self, raw: bytes) -> Timestamp:
         if raw != self._time_raw:

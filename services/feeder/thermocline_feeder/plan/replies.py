@@ -1,26 +1,49 @@
 """A cursor's reply, taken apart as bytes: building Python objects of each document costs ten times as much."""
 
-from thermocline_common.ids import ARRAY, DOCUMENT, OBJECT_ID, DocId, elements, value_end
+import struct
+
+from thermocline_common.ids import (
+    ARRAY,
+    DOCUMENT,
+    INT32,
+    INT64,
+    OBJECT_ID,
+    DocId,
+    elements,
+    value_end,
+)
+
+_INT = struct.Struct("<i")
 
 
 def batch_of(reply: bytes) -> list[bytes]:
     """The documents of ``cursor.firstBatch`` or ``cursor.nextBatch``, raw. Raises ``KeyError`` without one."""
+    return cursor_of(reply)[1]
+
+
+def cursor_of(reply: bytes) -> tuple[int, list[bytes]]:
+    """The cursor's id (0: there is no more) and its documents, raw. Raises ``KeyError`` without one."""
     for name, kind, _, start, end in elements(reply):
         if name == b"cursor" and kind == DOCUMENT:
             cursor = reply[start:end]
+            cursor_id, batch = 0, None
             for inner, inner_kind, _, inner_start, inner_end in elements(cursor):
-                if inner in (b"firstBatch", b"nextBatch") and inner_kind == ARRAY:
-                    return _documents(cursor, inner_start, inner_end)
+                if inner == b"id" and inner_kind == INT64:
+                    cursor_id = int.from_bytes(cursor[inner_start:inner_end], "little", signed=True)
+                elif inner in (b"firstBatch", b"nextBatch") and inner_kind == ARRAY:
+                    batch = _documents(cursor, inner_start, inner_end)
+            if batch is not None:
+                return cursor_id, batch
     raise KeyError("cursor")
 
 
 def _documents(data: bytes, start: int, end: int) -> list[bytes]:
     found = []
     position, last = start + 4, end - 1
-    index = data.index
+    index, size_at = data.index, _INT.unpack_from
     while position < last:
         value = index(b"\0", position + 1) + 1
-        size = int.from_bytes(data[value : value + 4], "little")
+        (size,) = size_at(data, value)
         found.append(data[value : value + size])
         position = value + size
     return found
@@ -52,3 +75,18 @@ def id_of(document: bytes) -> DocId:
         value = document[9:21]
         return DocId(kind, value, b"\x07" + value)
     return DocId.of_value(kind, document[9 : value_end(document, kind, 9)])
+
+
+def id_element(document: bytes) -> bytes:
+    """The bytes of the first field of a stored document, which is its ``_id``, type and name included.
+
+    Empty where something else comes first.
+    """
+    if document[5:9] != b"_id\0":
+        return b""
+    kind = document[4]
+    if kind == OBJECT_ID:
+        return document[4:21]
+    if kind == INT32:
+        return document[4:13]
+    return document[4 : value_end(document, kind, 9)]

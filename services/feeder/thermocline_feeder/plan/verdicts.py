@@ -2,14 +2,13 @@
 
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from thermocline_common.ids import DocId
 from thermocline_common.removals import Kind, Record
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What to do to one document of the archive. ``document``: the exact bytes, None = delete it."""
 
     namespace: str
