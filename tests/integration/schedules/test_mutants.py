@@ -13,7 +13,7 @@ import pytest
 from support.mongod import ReplicaSet
 from support.schedules.actors import Mix, Times
 from support.schedules.exploration import Scripted, run_schedule
-from support.schedules.mutants import MUTANTS, WIDENED
+from support.schedules.mutants import BEYOND, MUTANTS, WIDENED
 from support.schedules.scheduler import Violation
 from support.schedules.world import open_world
 
@@ -203,20 +203,33 @@ CASES = {
         ],
         times=SHORT,
     ),
+    # The insert asks A before the feeder has come so far, and F's records after the eviction.
+    "no_kept_limit": Case(
+        "insert, evict",
+        "fresh",
+        [
+            ("insert", 2),
+            ("insert", "take A find plain"),
+            ("feeder", 3),
+            ("evict", None),
+            ("insert", None),
+        ],
+    ),
 }
+RULES = {**MUTANTS, **BEYOND}
 
 
-@pytest.mark.parametrize("rule", MUTANTS)
+@pytest.mark.parametrize("rule", RULES)
 async def test_without_the_rule_the_protocol_breaks(
     rule: str, quick_sets: tuple[ReplicaSet, ReplicaSet], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     case = CASES[rule]
     for other in case.under:
-        {**MUTANTS, **WIDENED}[other](monkeypatch)
+        {**RULES, **WIDENED}[other](monkeypatch)
     world = await open_world(*quick_sets, monkeypatch)
     try:
         assert await run_schedule(world, case.mix(), Scripted(case.script))
-        MUTANTS[rule](monkeypatch)
+        RULES[rule](monkeypatch)
         with pytest.raises(Violation):
             await run_schedule(world, case.mix(), Scripted(case.script))
     finally:
@@ -224,4 +237,4 @@ async def test_without_the_rule_the_protocol_breaks(
 
 
 def test_every_rule_has_a_case() -> None:
-    assert CASES.keys() == MUTANTS.keys()
+    assert CASES.keys() == RULES.keys()

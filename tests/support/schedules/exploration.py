@@ -15,6 +15,7 @@ from support.schedules.scheduler import (
 from support.schedules.world import World
 
 FEEDER = "feeder"
+TAKE = "take "
 POLL_SECONDS = 0.1
 """Who sleeps for less waits for the feeder."""
 
@@ -34,7 +35,8 @@ def default(choices: Sequence[Choice], last: Choice | None) -> int:
 @dataclass
 class Scripted:
     """Follows ``script``: (actor, label) lets the actor go on until it stands before that label (None:
-    until it ends; a number: so many steps). While it waits, time passes, or the feeder works if it
+    until it ends; a number: so many steps; "take ..." takes the step of that label, where the actor
+    stands before several at once). While it waits, time passes, or the feeder works if it
     waits for that. Afterwards: the default."""
 
     script: Sequence[tuple[str, str | int | None]]
@@ -47,6 +49,10 @@ class Scripted:
     def pick(self, choices: list[Choice], last: Choice | None) -> int:
         while self._at < len(self.script):
             name, until = self.script[self._at]
+            if isinstance(until, str) and until.startswith(TAKE):
+                label = until.removeprefix(TAKE)
+                self._next()
+                return next(i for i, c in enumerate(choices) if c.name == name and c.label == label)
             found = next((i for i, c in enumerate(choices) if c.name == name), None)
             enough = isinstance(until, int) and self._steps >= until
             if enough or (found is None and self.ended(name)):

@@ -30,6 +30,7 @@ from thermocline_proxy.ports import Reply
 from thermocline_proxy.reads import by_key
 from thermocline_proxy.reads.lookups import Lookups
 from thermocline_proxy.writes import removal
+from thermocline_proxy.writes.run import Run
 from thermocline_warmer import warming
 
 Patch = pytest.MonkeyPatch
@@ -293,6 +294,19 @@ def no_coverage_write(patch: Patch) -> None:
     patch.setattr(deleter, "_touch", untouched)
 
 
+def no_kept_limit(patch: Patch) -> None:
+    """A write relies on what it looked up however long ago that was. In the model: ``evict_at_once``."""
+    send = Run.send
+
+    async def late(self: Run, *arguments: Any, **options: Any) -> Reply:
+        options.pop("since", None)
+        return await send(self, *arguments, **options)
+
+    patch.setattr(Run, "send", late)
+
+
+BEYOND: Mapping[str, Callable[[Patch], None]] = {"no_kept_limit": no_kept_limit}
+"""Rules that the model has no name for."""
 WIDENED: Mapping[str, Callable[[Patch], None]] = {"whole_stream": whole_stream}
 """Not rules of the protocol, but what a rule is tested under."""
 MUTANTS: Mapping[str, Callable[[Patch], None]] = {
