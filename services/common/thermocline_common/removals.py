@@ -7,7 +7,6 @@ F's copy of a document, where there is one, always wins over the record.
 import uuid
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from bson.raw_bson import RawBSONDocument
 
@@ -39,22 +38,18 @@ class Record:
     @classmethod
     def parse(cls, document: RawBSONDocument) -> "Record":
         """From a raw document of ``thermocline.removed``. Raises ``KeyError``/``ValueError`` on foreign data."""
-        for name, _, _, start, end in elements(bytes(document.raw)):
-            if name == b"_id":
-                key = bytes(document.raw[start:end])
-                break
-        else:
-            raise KeyError("_id")
-        for name, kind, _, start, end in elements(key):
-            if name == b"id":
-                doc_id = DocId.of_value(kind, key[start:end])
-                break
-        else:
-            raise KeyError("id")
-        token: Any = document["token"]
-        if not isinstance(token, uuid.UUID):
-            token = token.as_uuid()
-        return cls(document["_id"]["ns"], doc_id, Kind(document["kind"]), token)
+        # Never by decoding: the id may be something that Python can't represent.
+        raw = bytes(document.raw)
+        found = {name: (kind, raw[start:end]) for name, kind, _, start, end in elements(raw)}
+        key = found[b"_id"][1]
+        parts = {name: (kind, key[start:end]) for name, kind, _, start, end in elements(key)}
+        token = found[b"token"][1]
+        return cls(
+            parts[b"ns"][1][4:-1].decode(),
+            DocId.of_value(*parts[b"id"]),
+            Kind(found[b"kind"][1][4:-1].decode()),
+            uuid.UUID(bytes=token[5:21]),
+        )
 
     @property
     def hides(self) -> bool:

@@ -18,9 +18,12 @@ RAW: CodecOptions[RawBSONDocument] = CodecOptions(
 """Documents pass through as bytes; PyMongo's default decoding changes or refuses some that MongoDB stores."""
 
 PLAIN: CodecOptions[dict[str, Any]] = CodecOptions(
-    tz_aware=True, uuid_representation=UuidRepresentation.STANDARD
+    tz_aware=True,
+    uuid_representation=UuidRepresentation.STANDARD,
+    unicode_decode_error_handler="replace",
+    datetime_conversion=DatetimeConversion.DATETIME_AUTO,
 )
-"""For coordination documents, which are ours and hold nothing exotic."""
+"""For coordination documents. Ids of documents among them may be anything: never an error, but not exact."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,12 +98,15 @@ class Quarantined:
     @classmethod
     def parse(cls, document: RawBSONDocument) -> "Quarantined":
         """From one element of ``quarantine``."""
+        # Never by decoding: the id may be something that Python can't represent.
         raw = bytes(document.raw)
-        for name, kind, _, start, end in elements(raw):
-            if name == b"id":
-                doc_id = DocId.of_value(kind, raw[start:end])
-                return cls(document["ns"], doc_id, int(document["code"]), document["reason"])
-        raise KeyError("id")
+        found = {name: (kind, raw[start:end]) for name, kind, _, start, end in elements(raw)}
+        return cls(
+            found[b"ns"][1][4:-1].decode(),
+            DocId.of_value(*found[b"id"]),
+            int.from_bytes(found[b"code"][1], "little", signed=True),
+            found[b"reason"][1][4:-1].decode(errors="replace"),
+        )
 
 
 @dataclass(frozen=True, slots=True)
