@@ -18,7 +18,7 @@ from thermocline_proxy.commands.catalog import CLOSED_DATABASES, Entry, Kind, lo
 from thermocline_proxy.commands.command import Command, element
 from thermocline_proxy.commands.touched import Touched, touched
 from thermocline_proxy.cursor_commands import CursorCommands
-from thermocline_proxy.ddl import SchemaCommands
+from thermocline_proxy.ddl.handler import SchemaCommands
 from thermocline_proxy.exchange import (
     SELECTION_SECONDS,
     LeaseLapsed,
@@ -274,16 +274,24 @@ class Dispatcher:
         command = request.command
         touches = touched(command, entry)
         _refuse_closed(touches)
-        snapshot = await self._decided(touches.all, request.deadline)
-        answered = await self._schema.answer(request, touches.all, snapshot)
-        if answered is not None:
-            return answered
         changes_view = "viewOn" in command.fields and entry.name in ("create", "collMod")
-        raw = await self._archive.statement(request, entry, snapshot)
-        if changes_view and self._proxy.leases.anything_tiered:
-            # Until then another proxy may take the new view for an untiered collection.
-            await self._proxy.leases.outlive_others()
-        return raw
+        end = time.monotonic() + SELECTION_SECONDS
+        while True:
+            snapshot = await self._decided(touches.all, request.deadline)
+            answered = await self._schema.answer(request, touches.all, snapshot)
+            if answered is not None:
+                return answered
+            try:
+                raw = await self._archive.statement(request, entry, snapshot)
+            except LeaseLapsed:
+                # Nothing was sent. No driver repeats these commands, so an error would reach people.
+                if time.monotonic() >= end:
+                    raise
+                continue
+            if changes_view and self._proxy.leases.anything_tiered:
+                # Until then another proxy may take the new view for an untiered collection.
+                await self._proxy.leases.outlive_others()
+            return raw
 
 
 def _was_left(namespace: str | None, snapshot: Snapshot) -> bool:

@@ -3,7 +3,3 @@
 The rule: what both tiers can do one after the other is a write (``writes.schema``); everything else
 runs on the archive alone, while the namespaces are in ``Passthrough``.
 """
-
-from thermocline_proxy.ddl.handler import SchemaCommands
-
-__all__ = ["SchemaCommands"]
