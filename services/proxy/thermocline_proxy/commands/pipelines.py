@@ -16,6 +16,7 @@ _PURE_STAGES: Final = frozenset(
         b"$fill", b"$geoNear",
     )
 )  # fmt: skip
+_LOCAL_STAGES: Final = frozenset((b"$planCacheStats", b"$currentOp", b"$listLocalSessions"))
 _JOINS: Final = frozenset((b"$lookup", b"$graphLookup", b"$unionWith"))
 MAX_DEPTH: Final = 32
 
@@ -29,6 +30,8 @@ class Pipeline:
     ``written``: target of ``$out`` or ``$merge``. ``change_stream``: it begins with ``$changeStream``.
     ``portable``: every stage, at any depth, is known to give the same answer on any server that has
     the documents. ``newest``: for ``$match``.., ``$sort``, ``$limit`` and nothing else: (raw sort, limit).
+    ``about_server``: it begins with a stage that reads no documents, but what one server knows; MongoDB
+    allows such stages no other read concern than ``local``.
     """
 
     filter: bytes = b"\x05\0\0\0\0"
@@ -37,6 +40,7 @@ class Pipeline:
     change_stream: bool = False
     portable: bool = True
     newest: tuple[bytes, int] | None = None
+    about_server: bool = False
 
 
 class _Unreadable(Exception):
@@ -69,6 +73,7 @@ def read_pipeline(stages: list[bytes], database: str) -> Pipeline:
         change_stream=bool(names) and names[0] == b"$changeStream",
         portable=portable,
         newest=_newest(named),
+        about_server=bool(names) and names[0] in _LOCAL_STAGES,
     )
 
 

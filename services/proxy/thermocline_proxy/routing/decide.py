@@ -3,6 +3,8 @@
 import datetime as dt
 from typing import Final
 
+from bson.timestamp import Timestamp
+
 from thermocline_common.coverage import Coverage, State
 from thermocline_common.errors import Code
 from thermocline_common.ids import wrap
@@ -82,7 +84,7 @@ def decide(command: Command, snapshot: Snapshot) -> Route:
     watch = watch_of(question.command)
     if watch is not None:
         return _stream(question, watch, snapshot)
-    if question.command.name in METADATA:
+    if question.command.name in METADATA or _about_server(question):
         return ArchiveRead(Reason.METADATA, barrier=False, tiered=False)
     if _pausing(namespaces, snapshot):
         return _switching(question, snapshot)
@@ -97,6 +99,12 @@ def decide(command: Command, snapshot: Snapshot) -> Route:
     if isinstance(found, Reason):
         return archive_route(command, snapshot, found, question=question)
     return found
+
+
+def _about_server(question: Question) -> bool:
+    """Whether a pipeline reads what its server knows and no document."""
+    pipeline = question.pipeline
+    return pipeline is not None and pipeline.about_server and not pipeline.joined
 
 
 def _pausing(namespaces: frozenset[str], snapshot: Snapshot) -> bool:
@@ -223,19 +231,19 @@ def _on_fast(question: Question, snapshot: Snapshot) -> Route | Reason:
         return Reason.JOIN
     if not question.suits_fast or question.filter is None:
         return Reason.OPTION
+    concern = read_concern(question.command)
+    if not concern.valid:
+        return Reason.OPTION
     pipeline = question.pipeline
     if pipeline is not None:
         if not pipeline.portable:
             return Reason.STAGE
         for joined in pipeline.joined:
-            if joined in snapshot.views or not is_complete(snapshot.tiering(joined)):
+            other = snapshot.tiering(joined)
+            complete = is_complete(other) and _promised(other, concern.at)
+            if joined in snapshot.views or not complete:
                 return Reason.JOIN
-    concern = read_concern(question.command)
-    if not concern.valid:
-        return Reason.OPTION
-    published = tiering.coverage.published_at
-    # A snapshot from before the floor was published may lack what the floor promises.
-    rests = published is not None and (concern.at is None or concern.at >= published)
+    rests = _promised(tiering, concern.at)
     if is_complete(tiering) and rests:
         return FastRead(Reason.COMPLETE)
     if question.natural:
@@ -243,6 +251,13 @@ def _on_fast(question: Question, snapshot: Snapshot) -> Route | Reason:
     if question.command.name == "count" and question.filter == EMPTY:
         return Reason.ESTIMATE
     return _by_filter(question, question.filter, tiering.coverage, rests=rests)
+
+
+def _promised(tiering: Tiering | None, at: Timestamp | None) -> bool:
+    """Whether a read at ``at`` (None: now) may rest on the coverage: a snapshot from before it was
+    published may lack what it promises."""
+    published = None if tiering is None else tiering.coverage.published_at
+    return published is not None and (at is None or at >= published)
 
 
 def _by_filter(
