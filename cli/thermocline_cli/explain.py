@@ -12,13 +12,22 @@ from thermocline_common.coverage import Coverage, State
 from thermocline_common.spec.models import ArchiveReads, CollectionPolicy, Mode, Routing, Spec
 from thermocline_proxy.commands.catalog import CLOSED_DATABASES, Kind, lookup
 from thermocline_proxy.commands.command import Command
-from thermocline_proxy.commands.touched import touched
+from thermocline_proxy.commands.touched import Touched, touched
+from thermocline_proxy.ddl.plan import DEPENDS_ON_INDEXES, Way, concerned, refusal, way
 from thermocline_proxy.routing.decide import decide
 from thermocline_proxy.routing.routes import ArchiveRead, Reason, Refused, tier_of
 from thermocline_proxy.routing.snapshot import Snapshot, Tiering
 
 _UUID: Final = uuid.UUID(int=0)
-_ON_BOTH: Final = frozenset({"create", "createIndexes"})
+_WAYS: Final[Mapping[Way, tuple[str, str]]] = {
+    Way.BOTH: ("both tiers", "changes a tiered collection: it runs on the archive and then on the fast tier"),
+    Way.ALONE: (
+        "archive",
+        "runs on the archive alone, while what it concerns is in Passthrough; what is left is tiered anew",
+    ),
+    Way.ARCHIVE: ("archive", "changes nothing that the tiers have in common"),
+}  # fmt: skip
+_UNIQUE: Final = "; where it is about a unique index: on the archive alone, as a drop"
 
 TEXTS: Final[Mapping[Reason, str]] = {
     Reason.POINT_ID: "asks for one document by _id: the fast tier first; if it isn't there, the archive",
@@ -131,21 +140,21 @@ def explain(command: Command, snapshot: Snapshot) -> Explanation:
     touches = touched(command, entry)
     namespace = touches.target or command.database
     tiered = snapshot.touches_tiered(touches.all)
-    if tiered and "autocommit" in command.fields:
-        return _refused(Reason.TRANSACTION, namespace, "OperationNotSupportedInTransaction (263)")
+    if entry.kind is Kind.DDL and concerned(command, touches.all, snapshot):
+        return _schema(command, touches, snapshot, namespace)
     if snapshot.touches_tiered(touches.written):
-        return _refused(Reason.WRITES_TIERED, namespace, "CommandNotSupported (115)")
+        return _refused(Reason.WRITES_TIERED, namespace, "IllegalOperation (20)")
+    if tiered and "autocommit" in command.fields:
+        text = (
+            "is part of a transaction, which runs on the fast tier as soon as it touches a tiered "
+            "collection; what needs the archive is refused there: OperationNotSupportedInTransaction (263)"
+        )
+        return Explanation("fast tier", Reason.TRANSACTION.value, text, namespace)
     if entry.kind is Kind.READ:
         return _read(command, snapshot, namespace)
     if entry.kind is Kind.WRITE and tiered:
         text = "writes to a tiered collection go to the fast tier, and from there into the archive"
         return Explanation("fast tier", "write", text, namespace)
-    if entry.kind is Kind.DDL and tiered:
-        if command.name in _ON_BOTH:
-            text = "changes a tiered collection: it runs on the archive and then on the fast tier"
-            return Explanation("both tiers", "ddl", text, namespace)
-        text = "changes a tiered collection as a whole: take its policy out, run it, put the policy back"
-        return Explanation("nobody", "ddl", text, namespace, error="CommandNotSupported (115)")
     if entry.kind in (Kind.LOCAL, Kind.LOGIN):
         return Explanation("proxy", entry.kind.value, "the proxy answers by itself", namespace)
     if entry.kind is Kind.CURSOR:
@@ -158,9 +167,29 @@ def explain(command: Command, snapshot: Snapshot) -> Explanation:
     if entry.kind is Kind.REFUSED:
         text = "isn't served through the proxy: connect to the replica set that it is about"
         return Explanation("nobody", "refused", text, namespace, error="CommandNotSupported (115)")
-    if entry.kind is Kind.ADMIN or entry.kind is Kind.TRANSACTION:
+    if entry.kind is Kind.TRANSACTION:
+        text = "ends a transaction: goes to the tier on which its statements ran"
+        return Explanation("proxy", entry.kind.value, text, namespace)
+    if entry.kind is Kind.ADMIN:
         return Explanation("archive", entry.kind.value, "concerns no tiered collection", namespace)
     return Explanation("archive", Reason.UNTIERED.value, TEXTS[Reason.UNTIERED], namespace)
+
+
+def _schema(command: Command, touches: Touched, snapshot: Snapshot, namespace: str) -> Explanation:
+    """A command that changes tiered collections. The archive's indexes aren't known here."""
+    if not snapshot.touches_tiered(concerned(command, touches.all, snapshot)):
+        return Explanation("archive", Reason.UNTIERED.value, TEXTS[Reason.UNTIERED], namespace)
+    chosen, text = way(command, ()), refusal(command, touches.all, snapshot)
+    if text is not None or chosen is Way.REFUSED:
+        text = (
+            text
+            or "can't be done to a tiered collection: take its policy out, run it, put the policy back"
+        )
+        return Explanation("nobody", "ddl", text, namespace, error="CommandNotSupported (115)")
+    tier, text = _WAYS[chosen]
+    if chosen is Way.BOTH and command.name in DEPENDS_ON_INDEXES - {"createIndexes"}:
+        text += _UNIQUE
+    return Explanation(tier, "ddl", text, namespace)
 
 
 def _refused(reason: Reason, namespace: str, error: str) -> Explanation:

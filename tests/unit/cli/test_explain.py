@@ -44,7 +44,16 @@ RECENT, OLD = since("2026-06-20T00:00:00Z"), since("2026-01-01T00:00:00Z")
         ({"insert": "orders", "documents": [{"_id": 1}]}, "fast tier", "write"),
         ({"insert": "customers", "documents": [{"_id": 1}]}, "archive", "untiered"),
         ({"createIndexes": "orders", "indexes": []}, "both tiers", "ddl"),
-        ({"drop": "orders"}, "nobody", "ddl"),
+        ({"createIndexes": "orders", "indexes": [{"key": {"a": 1}, "name": "a", "unique": True}]}, "archive", "ddl"),
+        ({"dropIndexes": "orders", "index": "a"}, "both tiers", "ddl"),
+        ({"collMod": "orders", "validationLevel": "off"}, "both tiers", "ddl"),
+        ({"drop": "orders"}, "archive", "ddl"),
+        ({"dropDatabase": 1}, "archive", "ddl"),
+        ({"dropDatabase": 1, "$db": "other"}, "archive", "untiered"),
+        ({"renameCollection": "shop.orders", "to": "shop.visits", "$db": "admin"}, "archive", "ddl"),
+        ({"renameCollection": "shop.orders", "to": "shop.customers", "$db": "admin"}, "nobody", "ddl"),
+        ({"convertToCapped": "orders", "size": 1}, "nobody", "ddl"),
+        ({"compact": "orders"}, "archive", "ddl"),
         ({"drop": "customers"}, "archive", "untiered"),
         ({"ping": 1}, "proxy", "local"),
         ({"getMore": {"$numberLong": "5"}, "collection": "orders"}, "proxy", "cursor"),
@@ -54,7 +63,8 @@ RECENT, OLD = since("2026-06-20T00:00:00Z"), since("2026-01-01T00:00:00Z")
         ({"inventAnything": 1}, "nobody", "unknown-command"),
         ({"find": "removed", "$db": "thermocline"}, "nobody", "closed-database"),
         ({"aggregate": "customers", "pipeline": [{"$out": "orders"}], "cursor": {}}, "nobody", "writes-tiered"),
-        ({"insert": "orders", "documents": [{}], "autocommit": False, "txnNumber": 1}, "nobody", "transaction"),
+        ({"insert": "orders", "documents": [{}], "autocommit": False, "txnNumber": 1}, "fast tier", "transaction"),
+        ({"commitTransaction": 1, "$db": "admin"}, "proxy", "transaction"),
     ],
     ids=lambda value: json.dumps(value)[:60] if isinstance(value, dict) else "",
 )  # fmt: skip
@@ -63,6 +73,14 @@ def test_where_commands_go(command: dict[str, Any], tier: str, reason: str) -> N
     assert (found.tier, found.reason) == (tier, reason)
     assert found.text
     assert (found.error is not None) == (tier == "nobody")
+
+
+def test_refusals_name_the_error_that_clients_get() -> None:
+    writes = {"aggregate": "customers", "pipeline": [{"$out": "orders"}], "cursor": {}}
+    assert ask(writes).error == "IllegalOperation (20)"
+    renamed = ask({"renameCollection": "shop.orders", "to": "b.orders", "$db": "admin"})
+    assert "another database" in renamed.text
+    assert renamed.error == "CommandNotSupported (115)"
 
 
 def test_archive_reads_wait_only_where_strict() -> None:
@@ -81,6 +99,8 @@ def test_assumptions_change_the_answer() -> None:
 def test_the_manifest_changes_the_answer() -> None:
     passthrough = SPEC.model_copy(update={"mode": Mode.PASSTHROUGH})
     assert ask(RECENT, passthrough).reason == "untiered"
+    assert ask({"dropDatabase": 1}, passthrough).reason == "untiered"
+    assert ask({"drop": "orders"}, passthrough).reason == "untiered"
     proxy = SPEC.proxy.model_copy(update={"routing": Routing.ARCHIVE_ONLY})
     archive_only = SPEC.model_copy(update={"proxy": proxy})
     assert ask(RECENT, archive_only).reason == "archive-only"
