@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 
 from thermocline_common.coverage import Coverage, State, Tier, UniqueIndex
 from thermocline_common.errors import Code
-from thermocline_proxy.commands.command import Command
+from thermocline_proxy.commands.command import Command, build
 from thermocline_proxy.routing.decide import decide
 from thermocline_proxy.routing.routes import ArchiveRead, FastRead, Reason, Refused, tier_of
 from thermocline_proxy.routing.snapshot import Snapshot, Tiering
@@ -179,3 +179,24 @@ VALUES = st.recursive(
 def test_it_is_total(name: str, target: Any, fields: dict[str, Any]) -> None:
     found = decide(Command(bson.encode({name: target, **fields, "$db": "shop"})), SNAPSHOT)
     assert isinstance(found.reason, Reason)
+
+
+@pytest.mark.parametrize(("published", "route"), [(150, "Refused"), (100, "FastRead")])
+def test_a_snapshot_from_before_a_joined_collection_was_complete_is_no_basis(
+    published: int, route: str
+) -> None:
+    whole = SNAPSHOT.tierings["shop.products"]
+    later = replace(whole, coverage=replace(whole.coverage, published_at=Timestamp(published, 1)))
+    snapshot = replace(SNAPSHOT, tierings={**SNAPSHOT.tierings, "shop.products": later})
+    join = {"from": "products", "localField": "p", "foreignField": "_id", "as": "p"}
+    recent = {"t": {"$gte": dt.datetime(2026, 1, 1, tzinfo=dt.UTC)}}
+    command = build(
+        {
+            "aggregate": "orders",
+            "pipeline": [{"$match": recent}, {"$lookup": join}],
+            "cursor": {},
+            "readConcern": {"level": "snapshot", "atClusterTime": Timestamp(120, 1)},
+            "$db": "shop",
+        }
+    )
+    assert type(decide(command, snapshot)).__name__ == route
