@@ -78,7 +78,7 @@ def test_remembered_values_do_not_leak_between_events() -> None:
 
 
 IDS: list[Any] = [
-    5, Int64(5), 5.5, "s", "", ObjectId(), None, True, {"a": {"b": 1}}, {}, b"\0" * 40, MinKey(), MaxKey(),
+    5, Int64(5), 5.5, "s", "", ObjectId("0123456789abcdef01234567"), None, True, {"a": {"b": 1}}, {}, b"\0" * 40, MinKey(), MaxKey(),
     Timestamp(1, 2), Decimal128("5.00"), Regex("a", "i"), Code("x"), Code("x", {"y": 1}), uuid.UUID(int=7),
     "documentKey", {"documentKey": {"_id": 1}},
 ]  # fmt: skip
