@@ -151,7 +151,7 @@ def run(
         latency = Latency(proxy, archive, namespace, catalogue.count)
         watch = Watch(thermocline, namespace, latency)
         passed = traffic(watch, application, options.seconds)
-    say("traffic stopped; waiting for the feeder")
+    say("\ntraffic stopped; waiting for the feeder")
     thermocline.wait_applied(60)
     watch.poll()
     final = watch.table(application.score.total, passed, "traffic over")
