@@ -11,6 +11,7 @@ import asyncio
 import os
 import random
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -18,6 +19,8 @@ from typing import Any
 
 from bson.timestamp import Timestamp
 from pymongo import AsyncMongoClient, UpdateOne
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from support.mongod import ReplicaSet
 from support.processes import wait_until
