@@ -15,6 +15,7 @@ from pymongo import AsyncMongoClient
 from support.hand_feeder import HandFeeder, activate, records, utc
 from thermocline_common import coverage_store, names
 from thermocline_common.barrier import BarrierTimeout
+from thermocline_common.clock import monotonic
 from thermocline_common.ids import DocId
 from thermocline_common.spec.models import EvictorMode
 from thermocline_common.tiers import Tiers
@@ -103,6 +104,7 @@ class World:
     ) -> None:
         """Turns until ``done()``, or until nothing is left to do. As in the service, a turn that waited
         for the feeder in vain is followed by the next one."""
+        idle_since: float | None = None
         try:
             async with asyncio.timeout(seconds):
                 while True:
@@ -114,8 +116,12 @@ class World:
                         result = done()
                         if await result if isinstance(result, Awaitable) else result:
                             return
-                    elif following is Next.LATER and not eviction._pending:
-                        return
+                    elif following is not Next.LATER or eviction._pending:
+                        idle_since = None
+                    elif idle_since is None:
+                        idle_since = monotonic()
+                    elif monotonic() - idle_since > 2 * eviction.tools.settings.scan_pause:
+                        return  # another pass found nothing, not only this one nothing yet
                     await asyncio.sleep(0 if following is Next.AT_ONCE else 0.02)
         finally:
             await eviction.tools.members.close()
