@@ -13,9 +13,9 @@ from bson.binary import Binary
 from support.feeders import QUICK, Feeder, following, raw_documents, write_manifest
 from support.mongod import ReplicaSet
 from support.services import Manifest
-from thermocline_common import names
+from thermocline_common import names, schema_requests
 from thermocline_common.coverage import State, Tier
-from thermocline_common.coverage_store import read_one
+from thermocline_common.coverage_store import compare_and_set, read_one
 from thermocline_common.manifest import ManifestFollower
 from thermocline_common.tiers import Tiers
 from thermocline_feeder.catalog import find_collection
@@ -130,6 +130,103 @@ async def test_a_removed_policy_drains(
         manifest.change(collections=[])
         await feeder.until(lambda: gone(tiers))
         assert await tiers.archive["shop"]["orders"].count_documents({}) == 101
+
+
+async def test_paused_no_switch_begins_and_replay_goes_on(
+    tiers: Tiers, follower: ManifestFollower, manifest: Manifest
+) -> None:
+    async with Feeder(tiers, follower) as feeder:
+        await feeder.reaches(NS, State.ACTIVE)
+        late = {"namespace": "shop.late", "keep": "All"}
+        manifest.change(paused=True, mode="Passthrough", collections=[POLICY, late])
+        await feeder.until(lambda: f"state {NS}" in feeder.context.problems.current)
+        assert "spec.paused" in feeder.context.problems.current[f"state {NS}"]
+        assert "spec.paused" in feeder.service.status()["namespaces"][NS]["blockedOn"]
+        await tiers.fast["shop"]["orders"].insert_one({"_id": "new", "u": -1})
+        await feeder.replayed()
+        assert await tiers.archive["shop"]["orders"].find_one({"_id": "new"}) is not None
+        await asyncio.sleep(1.0)
+        found = await read_one(tiers, NS)
+        assert found is not None
+        assert found.state is State.ACTIVE
+        assert await read_one(tiers, "shop.late") is None
+        manifest.change(paused=False)
+        await feeder.until(lambda: gone(tiers))
+        await feeder.until(lambda: f"state {NS}" not in feeder.context.problems.current)
+
+
+async def test_paused_an_unfinished_switch_ends_and_what_an_application_asked_for_is_done(
+    tiers: Tiers, follower: ManifestFollower, manifest: Manifest
+) -> None:
+    async with Feeder(tiers, follower) as feeder:
+        await feeder.reaches(NS, State.ACTIVE)
+        manifest.change(paused=True)
+        await feeder.until(lambda: follower.current.spec.paused)
+        coverage = await read_one(tiers, NS)
+        assert coverage is not None
+        pausing = {"state": "Pausing", "target": "Passthrough"}
+        assert await compare_and_set(tiers, coverage, set_fields=pausing)
+        await feeder.reaches(NS, State.ACTIVE)
+
+        token = uuid.uuid4()
+        await schema_requests.ask(tiers, [NS], token, "drop")
+        await feeder.reaches(NS, State.PASSTHROUGH)
+
+        async def granted() -> bool:
+            found = await read_one(tiers, NS)
+            return found is not None and [r.granted for r in found.requests] == [True]
+
+        await feeder.until(granted)
+        await schema_requests.take_back(tiers, [NS], token)
+        await feeder.until(lambda: f"state {NS}" in feeder.context.problems.current)
+        manifest.change(paused=False)
+        await feeder.reaches(NS, State.ACTIVE)
+
+
+async def test_with_the_feeder_paused_nothing_is_replayed_and_no_switch_begins(
+    tiers: Tiers, follower: ManifestFollower, manifest: Manifest
+) -> None:
+    async with Feeder(tiers, follower) as feeder:
+        await feeder.reaches(NS, State.ACTIVE)
+        manifest.change(feeder={"mode": "Paused"}, mode="Passthrough")
+        await feeder.until(lambda: "paused" in feeder.context.problems.current)
+        await feeder.until(lambda: f"state {NS}" in feeder.context.problems.current)
+        await tiers.fast["shop"]["orders"].insert_one({"_id": "new", "u": -1})
+        await asyncio.sleep(1.0)
+        assert await tiers.archive["shop"]["orders"].find_one({"_id": "new"}) is None
+        found = await read_one(tiers, NS)
+        assert found is not None
+        assert found.state is State.ACTIVE
+        manifest.change(feeder={"mode": "Running"})
+        await feeder.until(lambda: gone(tiers))
+        assert await tiers.archive["shop"]["orders"].find_one({"_id": "new"}) is not None
+
+
+async def test_the_order_to_drain_comes_before_a_pause(
+    tiers: Tiers, follower: ManifestFollower, manifest: Manifest
+) -> None:
+    async with Feeder(tiers, follower) as feeder:
+        await feeder.reaches(NS, State.ACTIVE)
+        await tiers.fast["shop"]["orders"].insert_one({"_id": "new", "u": -1})
+    manifest.change(paused=True, feeder={"mode": "Paused"})
+    await asyncio.sleep(0.2)
+    async with Feeder(tiers, follower, drain=True) as feeder, asyncio.timeout(20):
+        assert feeder.task is not None
+        await feeder.task
+    assert feeder.context.exit_code == 0
+    assert "orders" not in await tiers.fast["shop"].list_collection_names()
+    assert await tiers.archive["shop"]["orders"].find_one({"_id": "new"}) is not None
+
+
+async def test_a_problem_of_a_namespace_ends_when_nobody_names_it_any_more(
+    tiers: Tiers, follower: ManifestFollower, manifest: Manifest
+) -> None:
+    late = {"namespace": "shop.late", "keep": "All"}
+    manifest.change(paused=True, collections=[late])
+    async with Feeder(tiers, follower) as feeder:
+        await feeder.until(lambda: "state shop.late" in feeder.context.problems.current)
+        manifest.change(collections=[])
+        await feeder.until(lambda: not feeder.context.problems.current)
 
 
 async def test_a_namespace_without_a_collection(

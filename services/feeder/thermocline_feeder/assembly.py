@@ -24,7 +24,7 @@ from thermocline_feeder.registry import Pair, Registry
 from thermocline_feeder.replay import Replay
 from thermocline_feeder.resync import Resync
 from thermocline_feeder.settings import Settings
-from thermocline_feeder.states import Admission, States, wanted
+from thermocline_feeder.states import Admission, States, held_still, wanted
 from thermocline_feeder.switch import Switch
 
 Pause = Callable[[str], Awaitable[None]]
@@ -104,7 +104,7 @@ def assemble(
         opening,
         adopt,
         lambda: opening.position,
-        lambda: context.manifest.current.spec.feeder.mode is WorkMode.PAUSED,
+        lambda: not drain and context.manifest.current.spec.feeder.mode is WorkMode.PAUSED,
         pause,
     )
 
@@ -133,6 +133,7 @@ def assemble(
         clock,
         lambda: wanted(context.manifest.current, drain=drain),
         admission,
+        lambda: held_still(context.manifest.current, drain=drain),
     )
     collector = Collector(tiers, settings, registry, replay, clock)
     return Parts(

@@ -14,10 +14,10 @@ from thermocline_common.coverage import Coverage, State
 from thermocline_common.coverage_store import read_all, read_linearizable
 from thermocline_common.errors import ThermoclineError
 from thermocline_common.health import Problems
-from thermocline_common.spec.models import Manifest
+from thermocline_common.spec.models import Manifest, WorkMode
 from thermocline_common.tiers import Tiers
 from thermocline_feeder.moves import Moves
-from thermocline_feeder.plan.states import Step, Wanted, next_step
+from thermocline_feeder.plan.states import Step, Wanted, next_step, waits_for_resume
 from thermocline_feeder.settings import Settings
 from thermocline_feeder.switch import Blocked, Overtaken
 
@@ -39,6 +39,21 @@ def wanted(manifest: Manifest, *, drain: bool = False) -> dict[str, Wanted]:
     }
 
 
+def held_still(manifest: Manifest, *, drain: bool = False) -> str | None:
+    """Why no switch begins now, or None. ``drain``: the order to drain comes after any pause."""
+    if drain:
+        return None
+    if manifest.spec.paused:
+        return "spec.paused is true"
+    if manifest.spec.feeder.mode is WorkMode.PAUSED:
+        return "spec.feeder.mode is Paused"
+    return None
+
+
+def _never() -> None:
+    return None
+
+
 @dataclass(slots=True)
 class States:
     """``coverages``: the documents as last read. ``blocked``: what each namespace waits for."""
@@ -50,6 +65,8 @@ class States:
     clock: Clock
     wanted: Callable[[], Mapping[str, Wanted]]
     admission: Admission
+    held: Callable[[], str | None] = _never
+    """Why no step begins now but those that applications wait for."""
     coverages: dict[str, Coverage] = field(default_factory=dict)
     listed: set[str] = field(default_factory=set)
     blocked: dict[str, str] = field(default_factory=dict)
@@ -63,6 +80,8 @@ class States:
     """Beats of each request, and when they last moved, on this clock."""
     _requested_at: dict[str, float] = field(default_factory=dict)
     """When a request last stood."""
+    _reported: set[str] = field(default_factory=set)
+    """Namespaces that a problem is shown for."""
 
     async def run(self) -> None:
         """Until cancelled; every step that was begun is cancelled too."""
@@ -96,7 +115,11 @@ class States:
         targets = self.wanted()
         now = self.clock()
         self._forget_requests()
-        for namespace in sorted(self.coverages.keys() | self.listed | targets.keys()):
+        held = self.held()
+        namespaces = self.coverages.keys() | self.listed | targets.keys()
+        for namespace in self._reported - namespaces - self._busy.keys():
+            self._clear(namespace)
+        for namespace in sorted(namespaces):
             if namespace in self._busy:
                 continue
             coverage = self.coverages.get(namespace)
@@ -109,6 +132,9 @@ class States:
                 look_back_over=self._look_back_over(namespace, coverage, now),
                 stale_requests=bool(stale),
             )
+            if held is not None and waits_for_resume(step, coverage):
+                self._report(namespace, f"{step.value}: {held}")
+                continue
             if now < self._not_before.get((namespace, step), 0.0):
                 continue
             if step is Step.ACTIVATE and now < self._rests_until(namespace):
@@ -122,8 +148,17 @@ class States:
     def _settled(self, namespace: str, coverage: Coverage | None, target: Wanted | None) -> None:
         reached = State.PASSTHROUGH if coverage is None else coverage.state
         if (target is not None and target.active) == (reached is State.ACTIVE):
-            self.blocked.pop(namespace, None)
-            self.problems.clear(f"state {namespace}")
+            self._clear(namespace)
+
+    def _clear(self, namespace: str) -> None:
+        self.blocked.pop(namespace, None)
+        self._reported.discard(namespace)
+        self.problems.clear(f"state {namespace}")
+
+    def _report(self, namespace: str, text: str) -> None:
+        self.blocked[namespace] = text
+        self._reported.add(namespace)
+        self.problems.set(f"state {namespace}", f"{namespace} can't be switched yet: {text}")
 
     def _look_back_over(self, namespace: str, coverage: Coverage | None, now: float) -> bool:
         if coverage is None or coverage.look_back is None:
@@ -194,10 +229,9 @@ class States:
             self.changed.set()
 
     def _hold_back(self, namespace: str, step: Step, text: str, pause: float) -> None:
-        self.blocked[namespace] = text
         pause = min(pause, self.settings.move_retry)
         self._not_before[namespace, step] = self.clock() + pause
-        self.problems.set(f"state {namespace}", f"{namespace} can't be switched yet: {text}")
+        self._report(namespace, text)
 
     async def _do(
         self, namespace: str, step: Step, coverage: Coverage | None, target: Wanted | None

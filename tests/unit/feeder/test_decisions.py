@@ -14,7 +14,7 @@ from thermocline_feeder.plan.failures import Reading, Writing, after_reading, af
 from thermocline_feeder.plan.operations import cursors, transactions, writes
 from thermocline_feeder.plan.origin import Origin, Position, compare
 from thermocline_feeder.plan.records import FirstSeen, removable
-from thermocline_feeder.plan.states import Step, Wanted, next_step, reverted
+from thermocline_feeder.plan.states import Step, Wanted, next_step, reverted, waits_for_resume
 from thermocline_feeder.settings import Settings
 
 NS = "shop.o"
@@ -73,6 +73,14 @@ def test_next_step(
     coverage: Coverage | None, listed: bool, wanted: Wanted | None, over: bool, step: Step
 ) -> None:
     assert next_step(coverage, listed=listed, wanted=wanted, look_back_over=over) is step
+
+
+@pytest.mark.parametrize("step", Step)
+def test_a_pause_holds_back_what_nobody_waits_for(step: Step) -> None:
+    goes_on = step in (Step.NONE, Step.REVERT, Step.END_LOOK_BACK)
+    assert waits_for_resume(step, None) is not goes_on
+    assert waits_for_resume(step, cover(A)) is not goes_on
+    assert not waits_for_resume(step, cover(A, requests=(ASKED,)))
 
 
 def test_requests_that_nobody_keeps_alive_expire_first() -> None:

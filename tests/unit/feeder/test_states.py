@@ -4,11 +4,13 @@ import uuid
 from dataclasses import replace
 from typing import Any, cast
 
+import pytest
 from bson.timestamp import Timestamp
 
 from thermocline_common.coverage import Coverage, SchemaRequest, State, Tier
+from thermocline_common.spec.models import Manifest
 from thermocline_feeder.settings import Settings
-from thermocline_feeder.states import States
+from thermocline_feeder.states import States, held_still
 
 NS = "shop.orders"
 NOTHING = cast("Any", None)
@@ -65,3 +67,27 @@ def test_a_request_lives_by_its_beats() -> None:
     assert seen._stale(NS, asked(1), 99.5) == (token,)
     assert seen._rests_until(NS) == 104.5
     assert states()._stale(NS, asked(1), 1_000.0) == (), "a successor counts anew"
+
+
+@pytest.mark.parametrize(
+    ("spec", "drain", "why"),
+    [
+        ({}, False, None),
+        ({"paused": True}, False, "spec.paused is true"),
+        ({"feeder": {"mode": "Paused"}}, False, "spec.feeder.mode is Paused"),
+        ({"paused": True, "feeder": {"mode": "Paused"}}, True, None),
+    ],
+    ids=["running", "paused", "feeder paused", "told to drain"],
+)
+def test_what_holds_switches_still(spec: dict[str, Any], drain: bool, why: str | None) -> None:
+    tier = {"uri": "mongodb://127.0.0.1:1/?replicaSet=rs"}
+    manifest = Manifest.model_validate(
+        {
+            "apiVersion": "thermocline.io/v1alpha1",
+            "kind": "TieredReplicaSet",
+            "metadata": {"name": "shop"},
+            "spec": {"archive": tier, "fastTier": tier, **spec},
+        },
+        strict=False,
+    )
+    assert held_still(manifest, drain=drain) == why

@@ -276,6 +276,9 @@ class WorkerSpec(ServiceSpec):
 class FeederSpec(WorkerSpec):
     """The feeder, which brings every write of the fast tier to the archive."""
 
+    mode: WorkMode = WorkMode.RUNNING
+    """`Paused`: nothing is replayed and no collection changes its state. The price: what has to ask the archive for more than single documents by `_id` fails with a retryable error after `barrierTimeout` (not reads under `archiveReads: Relaxed`), and the fast tier's oplog must last as long as the pause."""
+
 
 class WarmerSpec(WorkerSpec):
     """The warmer, which copies what policies ask for into the fast tier."""
@@ -296,7 +299,7 @@ class Spec(Model):
     mode: Mode = Mode.ACTIVE
     """`Active`: tiered collections are served from both tiers; `Passthrough`: from the archive alone."""
     paused: bool = False
-    """Operator and background services hold still; the proxy goes on serving."""
+    """Operator, evictor and warmer hold still, and no collection changes its state unless a command of an application needs it; a switch that has begun is finished. The proxy goes on serving, and replay goes on, which its reads of the archive wait for."""
     deletion_policy: DeletionPolicy = DeletionPolicy.DRAIN
     """`Drain`: deletion waits until the archive has everything; `Retain`: so too, and the fast tier's documents stay; `Abandon`: deletion doesn't wait."""
     rollout_policy: RolloutPolicy = RolloutPolicy.AUTO

@@ -38,6 +38,10 @@ class Wanted:
         return (self.age_field, self.keep_all) == (coverage.age_field, coverage.keep_all)
 
 
+GOES_ON = frozenset({Step.NONE, Step.REVERT, Step.END_LOOK_BACK})
+"""What a pause never holds back: the end of an unfinished switch, for which writers wait."""
+
+
 LEGAL: frozenset[tuple[State, State]] = frozenset(
     {
         (State.PASSTHROUGH, State.PAUSING),
@@ -100,6 +104,15 @@ def _next_for_requests(coverage: Coverage, stale: bool) -> Step:
     if all(request.granted for request in coverage.requests):
         return Step.NONE
     return Step.GRANT
+
+
+def waits_for_resume(step: Step, coverage: Coverage | None) -> bool:
+    """Whether a step waits while the manifest says that services hold still.
+
+    What a proxy asked for stands for a command that an application waits for: it goes on. The way
+    back to ``Active`` after it waits.
+    """
+    return step not in GOES_ON and (coverage is None or not coverage.requests)
 
 
 def reverted(coverage: Coverage) -> State:
