@@ -245,8 +245,8 @@ async def test_kill_minus_nine_under_load(
     ]
     feeders[0].start()
     try:
-        await asyncio.to_thread(wait_until, "feeder", feeders[0].ready, 40)
-        for _ in range(200):
+        await asyncio.to_thread(wait_until, "feeder", feeders[0].ready, 90)
+        for _ in range(900):
             coverage = await read_one(tiers, NS)
             if coverage is not None and coverage.state is State.ACTIVE:
                 break
@@ -275,11 +275,14 @@ async def test_kill_minus_nine_under_load(
             in_archive = await raw_documents(tiers.archive, NS)
             return all(in_archive.get(k) == v for k, v in in_fast.items())
 
-        for _ in range(300):
+        for _ in range(1_000):
             if await equal():
                 break
             await asyncio.sleep(0.1)
         assert await equal(), str([feeder.status() for feeder in feeders])
+        # One that is still being loaded would die of SIGTERM instead of heeding it.
+        for feeder in feeders:
+            await asyncio.to_thread(wait_until, f"{feeder.label} up", feeder.status, 60)
     finally:
         codes = [await asyncio.to_thread(feeder.terminate) for feeder in feeders]
     assert codes == [0, 0]
