@@ -57,6 +57,37 @@ async def active_anew(feeder: Feeder, before: Coverage) -> Coverage:
     return await feeder.reaches(NS, State.ACTIVE)
 
 
+async def test_coordination_collections_are_there_before_any_transaction_needs_them(
+    tiers: Tiers, follower: ManifestFollower
+) -> None:
+    """One that is created after a transaction's snapshot ends the transaction with 246."""
+    for _ in range(2):  # the second finds them
+        async with Feeder(tiers, follower) as feeder:
+            coverage = await feeder.reaches(NS, State.ACTIVE)
+            assert {names.COVERAGE, names.REMOVED, names.MARKERS} <= set(
+                await tiers.fast[names.DATABASE].list_collection_names()
+            )
+            assert {names.CHECKPOINT, names.TIERED} <= set(
+                await tiers.archive[names.DATABASE].list_collection_names()
+            )
+            transaction = {
+                "lsid": {"id": Binary.from_uuid(uuid.uuid4())},
+                "txnNumber": Int64(1),
+                "autocommit": False,
+            }
+            record = {"_id": {"ns": NS, "id": uuid.uuid4().hex}, "kind": "deleted"}
+            await tiers.fast[names.DATABASE].command(
+                {
+                    "insert": names.REMOVED,
+                    "documents": [record],
+                    **transaction,
+                    "startTransaction": True,
+                    "readConcern": {"level": "snapshot", "atClusterTime": coverage.activated_at},
+                }
+            )
+            await tiers.fast.admin.command({"commitTransaction": 1, **transaction})
+
+
 @pytest.mark.parametrize("how", ["epoch", "counter", "empty", "fork"])
 async def test_f_went_back(tiers: Tiers, follower: ManifestFollower, how: str) -> None:
     """The archive is the truth then: nothing of F overwrites it, and nothing of F is dropped."""

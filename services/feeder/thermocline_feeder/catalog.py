@@ -1,7 +1,7 @@
 """Collections of either tier: what there is, and making, dropping or setting one aside."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,6 +113,19 @@ async def create_like(
         )
     await create_indexes(client, namespace, made.uuid, indexes)
     return made.uuid
+
+
+async def create_missing(client: Client, collections: Sequence[str]) -> None:
+    """Create those collections of the coordination database that aren't there, ``w: majority``.
+
+    A transaction that meets a collection which is younger than its snapshot ends with 246.
+    """
+    for name in collections:
+        try:
+            await client[names.DATABASE].command({"create": name, "writeConcern": MAJORITY})
+        except OperationFailure as error:
+            if error.code != Code.NamespaceExists:
+                raise
 
 
 async def create_indexes(

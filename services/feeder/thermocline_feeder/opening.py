@@ -29,6 +29,9 @@ from thermocline_feeder.plan.origin import Origin, Position, compare
 
 log = logging.getLogger(__name__)
 
+FAST_COLLECTIONS = (names.COVERAGE, names.REMOVED, names.MARKERS)
+ARCHIVE_COLLECTIONS = (names.CHECKPOINT, names.TIERED)
+
 
 @dataclass(slots=True)
 class Opening:
@@ -50,6 +53,8 @@ class Opening:
     async def __call__(self) -> Timestamp:
         """The checkpoint's time. Raises :class:`Fenced`, ``ConfigError``, PyMongo's errors."""
         checkpoint = await self._own_checkpoint()
+        await catalog.create_missing(self.tiers.archive, ARCHIVE_COLLECTIONS)
+        await catalog.create_missing(self.tiers.fast, FAST_COLLECTIONS)
         marker = await self._marker()
         origin = Origin.FRESH
         if checkpoint.time is not None:
