@@ -6,6 +6,7 @@ Cases H1, H6, H7 and M25: whatever MongoDB stores, both tiers store alike.
 import datetime as dt
 import struct
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import bson
@@ -13,6 +14,12 @@ import pytest
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
 from pymongo import MongoClient
+from pymongo.monitoring import (
+    CommandFailedEvent,
+    CommandListener,
+    CommandStartedEvent,
+    CommandSucceededEvent,
+)
 
 from support.mongod import ReplicaSet
 from support.processes import wait_until
@@ -209,6 +216,79 @@ def test_every_byte_of_every_kind(running: Thermocline) -> None:
         in_fast = contents(here)
         assert differing(in_fast, {q: wanted[q] for q in in_fast}) == []
         assert running.services["evictor"].status()["evictor"]["namespaces"][NS]["mismatches"] == 0
+
+
+LARGEST = 16 * 1024 * 1024
+"""MongoDB's limit of a document, in bytes."""
+
+
+def sized(name: str, days: float, size: int = LARGEST, fill: bytes = b"x") -> bytes:
+    """A document of exactly that many bytes; its last field is a string."""
+    start = b"\x02_id\0" + struct.pack("<i", len(name) + 1) + name.encode() + b"\0"
+    start += age(days) + ONE % b"n"
+    length = size - len(wrap(start)) - len(b"\x02big\0") - 4 - 1
+    made = wrap(start, b"\x02big\0" + struct.pack("<i", length + 1) + fill * length + b"\0")
+    assert len(made) == size
+    return made
+
+
+class Inserts(CommandListener):
+    """How many documents each insert had."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def started(self, event: CommandStartedEvent) -> None:
+        if event.command_name == "insert":
+            self.seen.append(len(event.command["documents"]))
+
+    def succeeded(self, event: CommandSucceededEvent) -> None:
+        pass
+
+    def failed(self, event: CommandFailedEvent) -> None:
+        pass
+
+
+def test_documents_and_messages_as_large_as_mongodb_takes(running: Thermocline) -> None:
+    documents = {
+        "cold": sized("cold", 60),
+        "replaced": sized("replaced", 1, fill=b"r"),
+        "grown": sized("grown", 1, fill=b"g"),
+        **{f"batch{i}": sized(f"batch{i}", 60 * i, 15 * 1024 * 1024) for i in range(2)},
+        "batch2": sized("batch2", 1, 15 * 1024 * 1024, b"2"),
+    }
+    batch = [RawBSONDocument(documents[f"batch{i}"]) for i in range(3)]
+    inserts = Inserts()
+    running.wait_state("Active")
+    with running.client(event_listeners=[inserts]) as client, running.fast.client() as here:
+        orders: Any = client.shop.get_collection("orders", codec_options=RAW)
+        orders.insert_one(RawBSONDocument(documents["cold"]))
+        orders.insert_many(batch)
+        for name in ("replaced", "grown"):
+            start = documents[name][4 : documents[name].index(b"\x02big")]
+            orders.insert_one(RawBSONDocument(wrap(start)))
+        orders.replace_one({"_id": "replaced"}, RawBSONDocument(documents["replaced"]))
+        big = bson.decode(documents["grown"])["big"]
+        orders.update_one({"_id": "grown"}, {"$set": {"big": big}})
+        assert inserts.seen == [1, 3, 1, 1], "the batch is one message"
+
+        away = {"$in": ["cold", "batch1"]}
+        gone = partial(here.shop.orders.find_one, {"_id": away}, {"_id": 1})
+        wait_until("the cold ones are evicted", lambda: gone() is None, 60, 0.2)
+        for name in away["$in"]:
+            found = orders.find_one({"_id": name})
+            assert found is not None
+            assert bytes(found.raw) == documents[name]
+            assert orders.update_one({"_id": name}, {"$set": {"n": 2}}).matched_count == 1, name
+            documents[name] = documents[name].replace(ONE % b"n", TWO % b"n", 1)
+        running.wait_applied()
+        # As the archive has them, and in several replies.
+        with running.archive.client() as there:
+            for reader in (there, client):
+                everything = contents(reader)
+                wanted = {DocId.of_document(d).document(): d for d in documents.values()}
+                assert everything.keys() == wanted.keys()
+                assert [query for query, d in wanted.items() if everything[query] != d] == []
 
 
 @pytest.mark.parametrize(
