@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bson import encode
 from bson.binary import Binary
 from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
@@ -276,6 +277,30 @@ async def test_what_the_archive_refuses_is_quarantined_alone(active: Feeder, tie
     await orders.insert_one({"_id": 5})
     await orders.update_one({"_id": 2}, {"$set": {"place": [1, 1]}})
     await tiers.archive["shop"]["orders"].delete_one({"_id": "cold"})
+    await active.until(lambda: not active.parts.applier.quarantine)
+    await active.replayed()
+    assert await same(tiers)
+
+
+async def test_long_ids_stop_nothing(active: Feeder, tiers: Tiers) -> None:
+    orders = tiers.fast["shop"]["orders"]
+    # Together too long for one command.
+    long_ids = [f"{i}/" + "i" * 20_000 for i in range(1_000)]
+    for start in range(0, 1_000, 250):
+        await orders.insert_many([{"_id": i} for i in long_ids[start : start + 250]])
+    # Small updates grow it to what no single write can bring to the archive.
+    grown = "grown/" + "i" * 100_000
+    await orders.insert_one({"_id": grown, "a": b"x" * 8_000_000})
+    await orders.update_one({"_id": grown}, {"$set": {"b": b"x" * (8_777_216 - 100_100)}})
+    await orders.insert_one({"_id": "last"})
+    await active.replayed()
+    archive = tiers.archive["shop"]["orders"]
+    assert await archive.find_one({"_id": "last"}) is not None
+    assert await archive.count_documents({"a": {"$exists": False}}) == 1_001
+    assert [q.id for q in active.parts.applier.quarantine.values()] == [
+        DocId.of_document(encode({"_id": grown}))
+    ]
+    await orders.update_one({"_id": grown}, {"$unset": {"b": 1}})
     await active.until(lambda: not active.parts.applier.quarantine)
     await active.replayed()
     assert await same(tiers)

@@ -21,6 +21,8 @@ from thermocline_feeder.plan.replies import cursor_of, id_element, id_of
 
 CHUNK = 3_000
 """Ids in one find command."""
+CHUNK_BYTES = 8 * 1024 * 1024
+"""Of their values."""
 
 
 class TooMuch(Exception):
@@ -116,5 +118,18 @@ async def _batches(
 
 
 def _chunks(ids: list[DocId]) -> Iterable[list[DocId]]:
-    for start in range(0, len(ids), CHUNK):
-        yield ids[start : start + CHUNK]
+    """Lists that fit into a command each, however long the ids are."""
+    if sum([len(doc_id.value) for doc_id in ids]) <= CHUNK_BYTES:
+        for start in range(0, len(ids), CHUNK):
+            yield ids[start : start + CHUNK]
+        return
+    chunk: list[DocId] = []
+    size = 0
+    for doc_id in ids:
+        if chunk and (len(chunk) == CHUNK or size + len(doc_id.value) > CHUNK_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(doc_id)
+        size += len(doc_id.value)
+    if chunk:
+        yield chunk

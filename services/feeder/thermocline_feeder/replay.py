@@ -27,7 +27,7 @@ from thermocline_feeder.plan.origin import Position
 from thermocline_feeder.plan.verdicts import Verdict, judge, unexplained
 from thermocline_feeder.registry import Pair, Registry
 from thermocline_feeder.settings import Settings
-from thermocline_feeder.stream import Stream
+from thermocline_feeder.stream import REPLY_EVENTS, Stream
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +94,7 @@ class Replay:
     _moved: asyncio.Condition = field(default_factory=asyncio.Condition)
     _extra: set[tuple[str, DocId]] = field(default_factory=set)
     _stream: Stream | None = None
+    _reply_events: int = REPLY_EVENTS
 
     async def run(self) -> None:
         """Until cancelled. Raises :class:`checkpoint.Fenced`, or what only a person can mend."""
@@ -145,7 +146,7 @@ class Replay:
         start = await self.open_from()
         self.time = start
         watched = frozenset(self.registry.watched)
-        stream = Stream(self.tiers.fast, self.settings.await_data)
+        stream = Stream(self.tiers.fast, self.settings.await_data, self._reply_events)
         self._stream = stream
         self._pace = Pace(self.settings.batch_changes)
         queue: asyncio.Queue[Prepared] = asyncio.Queue(1)
@@ -160,6 +161,7 @@ class Replay:
                 group.create_task(self._reopen())
         finally:
             self.caught_up = False
+            self._reply_events = stream.most_events
             await asyncio.shield(stream.close())
 
     async def _reopen(self) -> None:

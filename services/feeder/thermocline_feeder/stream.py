@@ -79,10 +79,16 @@ class Events:
 
 
 class Stream:
-    """One open cursor. Any error ends it: open another from the checkpoint."""
+    """One open cursor. Any error ends it: open another from the checkpoint.
 
-    def __init__(self, fast: Client, await_data: float) -> None:
+    ``most_events``: of one reply; hand it on to the next stream. It falls with every broken reply,
+    because the server closes the connection where many long ids and the resume token, which repeats
+    the last one, don't fit into one message together; it rises again with full replies.
+    """
+
+    def __init__(self, fast: Client, await_data: float, most_events: int = REPLY_EVENTS) -> None:
         self._fast = fast
+        self.most_events = most_events
         self._await_ms = int(await_data * 1000)
         self._session: AsyncClientSession | None = None
         self._cursor = 0
@@ -111,20 +117,23 @@ class Stream:
 
     async def read(self) -> Events:
         """The next reply; empty after an idle ``await_data``. Raises PyMongo's errors."""
-        reply = await run_raw(
-            self._fast,
-            "admin",
-            {
-                "getMore": Int64(self._cursor),
-                "collection": "$cmd.aggregate",
-                "batchSize": REPLY_EVENTS,
-                "maxTimeMS": self._await_ms,
-            },
-            session=self._session,
-        )
+        most = self.most_events
+        command = {
+            "getMore": Int64(self._cursor),
+            "collection": "$cmd.aggregate",
+            "batchSize": most,
+            "maxTimeMS": self._await_ms,
+        }
+        try:
+            reply = await run_raw(self._fast, "admin", command, session=self._session)
+        except PyMongoError:
+            self.most_events = max(1, most // 8)
+            raise
         batch = batch_of(bytes(reply.raw))
         changes = [self._parser.parse(event) for event in batch]
-        full = len(batch) >= REPLY_EVENTS or len(reply.raw) > MAYBE_FULL_BYTES
+        if len(batch) >= most:
+            self.most_events = min(REPLY_EVENTS, most * 2)
+        full = len(batch) >= most or len(reply.raw) > MAYBE_FULL_BYTES
         return Events(changes, not full, time.monotonic())
 
     async def close(self) -> None:

@@ -17,6 +17,12 @@ MAX_COMMAND_STATEMENTS = 20_000
 MAX_BATCH_BYTES = 24 * 1024 * 1024
 """Documents in one transaction, unless one transaction of the application alone is bigger."""
 
+MOST_WITH_ID = 16 * 1024 * 1024 + 14 * 1024
+"""A document and its ``_id`` again, as a statement and the server's oplog hold them: 16 MB and 16 KB,
+less what stands around them."""
+SURELY_FITS = 8 * 1024 * 1024
+"""A document up to here fits whatever its ``_id``, which is a part of it."""
+
 SLOW_SECONDS = 2.0
 
 _MAYBE_ZERO_TIMESTAMP = re.compile(rb"\x11[^\0]*\0{9}")
@@ -49,12 +55,16 @@ class Command:
 class Unwritable(ValueError):
     """No write keeps this document's bytes."""
 
-    def __init__(self, namespace: str, doc_id: DocId) -> None:
-        super().__init__(
-            "repeats field names and has a top-level '$' name or Timestamp(0, 0): no write keeps its bytes"
-        )
+    def __init__(self, namespace: str, doc_id: DocId, reason: str) -> None:
+        super().__init__(reason)
         self.namespace = namespace
         self.id = doc_id
+
+
+_NO_FORM = (
+    "repeats field names and has a top-level '$' name or Timestamp(0, 0): no write keeps its bytes"
+)
+_TOO_LARGE = "is too large together with its long _id: no write can bring both at once"
 
 
 def exact_form(document: bytes) -> Form:
@@ -83,7 +93,12 @@ def commands(
     last = Verdict("", DocId(0, b"", b""), None)
     for verdict in verdicts:
         namespace, doc_id, document, archive_uuid = verdict
-        if ordinary and document is not None and exact_form(document) is Form.REPLACEMENT:
+        if (
+            ordinary
+            and document is not None
+            and len(document) <= SURELY_FITS
+            and exact_form(document) is Form.REPLACEMENT
+        ):
             if group is None or (namespace, archive_uuid) != (last.namespace, last.archive_uuid):
                 group, last = _group(updates, verdict), verdict
             group.statements.append(_replacement(doc_id, document))
@@ -95,9 +110,11 @@ def commands(
             _group(deletes, verdict).add(statement, doc_id)
         if document is None:
             continue
+        if len(document) > SURELY_FITS and len(document) + len(doc_id.value) > MOST_WITH_ID:
+            raise Unwritable(namespace, doc_id, _TOO_LARGE)
         form = exact_form(document)
         if form is Form.NONE:
-            raise Unwritable(namespace, doc_id)
+            raise Unwritable(namespace, doc_id, _NO_FORM)
         if form is Form.REPLACEMENT and again:
             _group(inserts, verdict).add(document, doc_id)
         elif form is Form.REPLACEMENT:
