@@ -528,5 +528,6 @@ async def test_a_causal_read_while_the_namespace_joins(tiers: Tiers) -> None:
     await bench.put(Tier.ARCHIVE, {"_id": 1, "v": 1})
     far = Timestamp(2**31 - 10, 1)
     assert await bench.find({"v": 1}, readConcern={"afterClusterTime": far}) == [1]
-    assert bench.barrier.passes == 0
+    # Behind the barrier even so: another proxy may have the next state already (decision 9).
+    assert bench.barrier.passes == 1
     assert bench.exchange.sent[-1][1]["readConcern"]["afterClusterTime"] < far
