@@ -56,7 +56,10 @@ def own(system: Thermocline, service: str, namespace: str = NS) -> dict[str, Any
 
 def warm(system: Thermocline, namespace: str = NS) -> bool:
     document = system.coverage(namespace) or {}
-    return bool(document.get("complete")) or own(system, "warmer", namespace).get("warmPercent") == 100.0
+    return (
+        bool(document.get("complete"))
+        or own(system, "warmer", namespace).get("warmPercent") == 100.0
+    )
 
 
 def contents(client: MongoClient[dict[str, Any]], collection: str = "orders") -> dict[Any, Any]:
