@@ -15,7 +15,7 @@ PYTEST := $(BIN)/pytest
 # A file stays in one process, with servers of its own; most tests wait rather than compute.
 PROCESSES ?= 2
 
-.PHONY: help venv lock demo test fmt lint types imports gate differential chaos schedules unit integration protocol compat cases crds bench check
+.PHONY: help venv lock demo test failed fmt lint types imports gate differential chaos schedules unit integration protocol compat cases crds bench check
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -43,6 +43,10 @@ test: venv ## unit, integration and protocol tests, samples of compat, different
 	@# Servers' data goes below build/, so that even an aborted run leaves nothing elsewhere.
 	@mkdir -p build; export TMPDIR=$$(mktemp -d $(CURDIR)/build/test-XXXXXX); trap 'rm -rf $$TMPDIR' EXIT; \
 		$(PYTEST) tests -n $(PROCESSES) --dist loadfile
+
+failed: venv ## the tests that failed in the last run, once more and one at a time
+	@mkdir -p build; export TMPDIR=$$(mktemp -d $(CURDIR)/build/test-XXXXXX); trap 'rm -rf $$TMPDIR' EXIT; \
+		$(PYTEST) tests --last-failed --last-failed-no-failures none
 
 unit: venv ## pure tests only: seconds
 	@$(PYTEST) tests/unit
