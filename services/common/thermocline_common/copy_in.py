@@ -5,6 +5,7 @@ after the transaction's snapshot fails with WriteConflict, every removal writes 
 ``_id`` in F, and an evicted document's record has another token than the one seen before A was read.
 """
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -44,6 +45,8 @@ MAX_TRANSACTION_BYTES = 8 * 1024 * 1024
 MAX_COMMAND_BYTES = 12 * 1024 * 1024
 MAX_IDS = 500
 ATTEMPTS = 20
+LONGEST_BACK_OFF_SECONDS = 0.1
+"""Between two attempts; all of them together take more than a second."""
 
 Pause = Callable[[str], Awaitable[None]]
 """A test's pause point: awaited with the name of the step that comes next."""
@@ -167,9 +170,12 @@ async def keep(
 
 async def _keep_chunk(work: _Work, ids: list[DocId]) -> None:
     left = ids
-    for _ in range(ATTEMPTS):
+    for attempt in range(ATTEMPTS):
         if not left:
             return
+        if attempt > 1:
+            # An eviction's open transaction refuses each of our writes at once until it has ended.
+            await asyncio.sleep(min(LONGEST_BACK_OFF_SECONDS, 0.001 * 2**attempt))
         before = await read_records(work.tiers.fast, work.coverage.namespace, left)
         if work.promote:
             await _refresh_archive_time(work)
