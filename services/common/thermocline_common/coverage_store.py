@@ -8,6 +8,7 @@ from typing import Any
 from bson.int64 import Int64
 from bson.timestamp import Timestamp
 from pymongo import ReadPreference
+from pymongo.errors import OperationFailure
 
 from thermocline_common import leases, names
 from thermocline_common.coverage import Coverage, parse_coverage
@@ -63,6 +64,14 @@ async def outlive_leases(archive: Any) -> None:
     await asyncio.sleep(lease.wait_seconds * leases.LEASE_MARGIN)
 
 
+def _require_majority(reply: Mapping[str, Any]) -> None:
+    """Raise what a write that no majority confirmed in time reports inside an ``ok: 1`` reply: the
+    next step must not count on it."""
+    error = reply.get("writeConcernError")
+    if error:
+        raise OperationFailure(str(error.get("errmsg")), int(error.get("code", 64)), dict(error))
+
+
 async def compare_and_set(
     tiers: Tiers,
     seen: Coverage,
@@ -97,6 +106,7 @@ async def compare_and_set(
             "writeConcern": MAJORITY,
         }
     )
+    _require_majority(reply)
     return bool(reply["n"] == 1)
 
 
@@ -129,7 +139,7 @@ async def raise_archive_time(
     tiers: Tiers, namespaces: list[str], time: Timestamp, cluster_time: Mapping[str, Any]
 ) -> None:
     """``$max`` the archive time of coverage documents, with A's signed ``$clusterTime``."""
-    await tiers.fast[names.DATABASE].command(
+    reply = await tiers.fast[names.DATABASE].command(
         {
             "update": names.COVERAGE,
             "updates": [
@@ -148,3 +158,4 @@ async def raise_archive_time(
             "writeConcern": MAJORITY,
         }
     )
+    _require_majority(reply)
