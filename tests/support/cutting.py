@@ -6,11 +6,24 @@ from types import TracebackType
 from typing import Self
 
 WRITES = (b"\x02insert\0", b"\x02update\0", b"\x02delete\0", b"\x02findAndModify\0")
+TRANSACTION_NUMBER = b"\x12txnNumber\0"
+SESSION = b"\x03lsid\0"
+SESSION_BYTES = 30  # a document with a UUID named "id"
+
+
+def statement(data: bytes) -> bytes:
+    """Session and transaction number of a retryable write: what its retry has in common with it."""
+    number = data.index(TRANSACTION_NUMBER) + len(TRANSACTION_NUMBER)
+    session = data.index(SESSION) + len(SESSION)
+    return data[session : session + SESSION_BYTES] + data[number : number + 8]
 
 
 class CuttingRelay:
     """``with CuttingRelay(port) as relay``: listens on ``relay.port``; every ``every``-th write is executed,
-    and its connection ends before the reply."""
+    and its connection ends before the reply.
+
+    The retry of such a write is let through: drivers retry once, so a second cut is an error to users.
+    """
 
     def __init__(self, target: int, every: int = 25) -> None:
         self.target = target
@@ -18,6 +31,7 @@ class CuttingRelay:
         self.port = 0
         self.cut = 0
         self._writes = 0
+        self._swallowed: set[bytes] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
@@ -52,7 +66,9 @@ class CuttingRelay:
         while data := await reader.read(1 << 16):
             if any(name in data[:200] for name in WRITES):
                 self._writes += 1
-                if self._writes % self.every == 0:
+                if self._writes >= self.every and (name := statement(data)) not in self._swallowed:
+                    self._writes = 0
+                    self._swallowed.add(name)
                     swallow.set()
             writer.write(data)
             await writer.drain()
