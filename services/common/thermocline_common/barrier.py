@@ -16,6 +16,7 @@ from pymongo import ReadPreference
 from thermocline_common import names
 from thermocline_common.errors import ThermoclineError
 from thermocline_common.tiers import Tiers
+from thermocline_common.write_replies import require_written
 
 FIRST_POLL_SECONDS = 0.001
 LONGEST_POLL_SECONDS = 0.02
@@ -40,6 +41,7 @@ async def write_marker(tiers: Tiers, marker_id: str) -> Timestamp:
             "writeConcern": {"w": "majority", "wtimeout": 10_000},
         }
     )
+    require_written(reply)
     time: Timestamp = reply["operationTime"]
     return time
 

@@ -27,6 +27,7 @@ from thermocline_common.raw_reads import find_by_ids, read_records, run_raw
 from thermocline_common.removals import Kind, Record
 from thermocline_common.reserved import reserved_sessions
 from thermocline_common.tiers import PLAIN, Tiers
+from thermocline_common.write_replies import require_written
 
 __all__ = [
     "CannotCopy",
@@ -315,7 +316,7 @@ async def _write(work: _Work, session: AsyncClientSession, plan: CopyPlan) -> No
         raw = records_filter(coverage.namespace, plan.stay)
         query = RawBSONDocument(raw)
         command = {"delete": names.REMOVED, "deletes": [{"q": query, "limit": 0}]}
-        _check(await run_raw(work.tiers.fast, names.DATABASE, command, session=session))
+        require_written(await run_raw(work.tiers.fast, names.DATABASE, command, session=session))
     extra: dict[str, Any] = {"bypassDocumentValidation": True}
     if coverage.fast_uuid is not None:
         extra["collectionUUID"] = Binary.from_uuid(coverage.fast_uuid)
@@ -332,7 +333,7 @@ async def _write(work: _Work, session: AsyncClientSession, plan: CopyPlan) -> No
                 for d in documents
             ]
             command = {"update": collection, "updates": updates, **extra}
-        _check(await run_raw(work.tiers.fast, database, command, session=session))
+        require_written(await run_raw(work.tiers.fast, database, command, session=session))
 
 
 def _command_batches(
@@ -360,11 +361,3 @@ def _command_batches(
             size += len(document.raw)
         if batch:
             yield form, batch
-
-
-def _check(reply: RawBSONDocument) -> None:
-    """Raise what a write command reports inside an ``ok: 1`` reply."""
-    errors = reply.get("writeErrors")
-    if errors:
-        first = errors[0]
-        raise OperationFailure(str(first.get("errmsg")), int(first["code"]), dict(first))

@@ -8,11 +8,11 @@ from typing import Any
 from bson.int64 import Int64
 from bson.timestamp import Timestamp
 from pymongo import ReadPreference
-from pymongo.errors import OperationFailure
 
 from thermocline_common import leases, names
 from thermocline_common.coverage import Coverage, parse_coverage
 from thermocline_common.tiers import PLAIN, Tiers
+from thermocline_common.write_replies import require_written
 
 MAX_TIME_MS = 5_000
 """A linearizable read waits forever for a majority unless it is told not to."""
@@ -64,14 +64,6 @@ async def outlive_leases(archive: Any) -> None:
     await asyncio.sleep(lease.wait_seconds * leases.LEASE_MARGIN)
 
 
-def _require_majority(reply: Mapping[str, Any]) -> None:
-    """Raise what a write that no majority confirmed in time reports inside an ``ok: 1`` reply: the
-    next step must not count on it."""
-    error = reply.get("writeConcernError")
-    if error:
-        raise OperationFailure(str(error.get("errmsg")), int(error.get("code", 64)), dict(error))
-
-
 async def compare_and_set(
     tiers: Tiers,
     seen: Coverage,
@@ -106,7 +98,7 @@ async def compare_and_set(
             "writeConcern": MAJORITY,
         }
     )
-    _require_majority(reply)
+    require_written(reply)
     return bool(reply["n"] == 1)
 
 
@@ -158,4 +150,4 @@ async def raise_archive_time(
             "writeConcern": MAJORITY,
         }
     )
-    _require_majority(reply)
+    require_written(reply)

@@ -15,6 +15,7 @@ from thermocline_common import names
 from thermocline_common.coverage import Coverage, parse_coverage
 from thermocline_common.coverage_store import MAJORITY, read_linearizable
 from thermocline_common.tiers import Tiers
+from thermocline_common.write_replies import require_written
 
 
 async def ask(tiers: Tiers, namespaces: Sequence[str], token: uuid.UUID, command: str) -> None:
@@ -64,6 +65,7 @@ async def grant(tiers: Tiers, coverage: Coverage) -> bool:
             "writeConcern": MAJORITY,
         }
     )
+    require_written(reply)
     return bool(reply["n"] == 1)
 
 
@@ -78,7 +80,7 @@ async def read_namespaces(tiers: Tiers, namespaces: Iterable[str]) -> dict[str, 
 async def _update(
     tiers: Tiers, namespaces: Sequence[str], update: dict[str, Any], also: dict[str, Any]
 ) -> None:
-    await tiers.fast[names.DATABASE].command(
+    reply = await tiers.fast[names.DATABASE].command(
         {
             "update": names.COVERAGE,
             "updates": [
@@ -87,6 +89,7 @@ async def _update(
             "writeConcern": MAJORITY,
         }
     )
+    require_written(reply)
 
 
 def _binary(token: uuid.UUID) -> Binary:

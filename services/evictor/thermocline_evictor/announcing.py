@@ -17,7 +17,6 @@ from thermocline_common.raw_reads import read_records
 from thermocline_evictor import candidates, confirm, records
 from thermocline_evictor.confirm import ArchiveView
 from thermocline_evictor.plan.cutoff import bound_of
-from thermocline_evictor.plan.expiry import Rule, may_have_expired
 from thermocline_evictor.plan.mismatches import Mismatches
 from thermocline_evictor.plan.verdicts import Verdict, digest, judge
 from thermocline_evictor.tools import Report, Tools

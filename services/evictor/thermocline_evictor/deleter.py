@@ -26,6 +26,7 @@ from thermocline_common.raw_reads import find_by_ids, read_records, run_raw
 from thermocline_common.removals import Kind
 from thermocline_common.reserved import reserved_sessions
 from thermocline_common.tiers import PLAIN, Tiers
+from thermocline_common.write_replies import require_written
 from thermocline_evictor.confirm import ArchiveView
 from thermocline_evictor.plan.verdicts import Verdict, final
 from thermocline_evictor.records import record_query
@@ -254,9 +255,7 @@ async def _expect(
     count: int,
 ) -> int:
     reply = await run_raw(tiers.fast, database, command, session=session)
-    errors = reply.get("writeErrors")
-    if errors:
-        raise OperationFailure(str(errors[0].get("errmsg")), int(errors[0]["code"]))
+    require_written(reply)
     if int(reply["n"]) != count:
         # In the snapshot that was just read it can't be: better nothing than something unexplained.
         raise OperationFailure(

@@ -2,11 +2,9 @@
 
 import uuid
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from bson.binary import Binary
 from bson.raw_bson import RawBSONDocument
-from pymongo.errors import OperationFailure
 
 from thermocline_common import names
 from thermocline_common.errors import Code
@@ -14,6 +12,7 @@ from thermocline_common.ids import DOCUMENT, DocId, record_id, wrap
 from thermocline_common.raw_reads import run_raw
 from thermocline_common.removals import Kind
 from thermocline_common.tiers import Tiers
+from thermocline_common.write_replies import require_written
 
 MAJORITY = {"w": "majority", "wtimeout": 10_000}
 
@@ -59,10 +58,7 @@ async def announce(tiers: Tiers, namespace: str, ids: Iterable[DocId]) -> dict[D
         "writeConcern": MAJORITY,
     }
     reply = await run_raw(tiers.fast, names.DATABASE, command)
-    for error in reply.get("writeErrors") or ():
-        if error["code"] != Code.DuplicateKey:  # another evictor was first
-            raise OperationFailure(str(error["errmsg"]), int(error["code"]))
-    _check_concern(reply)
+    require_written(reply, expected=(Code.DuplicateKey,))  # another evictor was first
     written = [order[int(entry["index"])] for entry in reply.get("upserted") or ()]
     return {doc_id: wanted[doc_id] for doc_id in written}
 
@@ -80,10 +76,3 @@ async def withdraw(tiers: Tiers, namespace: str, tokens: Mapping[DocId, uuid.UUI
             "writeConcern": MAJORITY,
         }
         await run_raw(tiers.fast, names.DATABASE, command)
-
-
-def _check_concern(reply: Mapping[str, Any]) -> None:
-    """Raise where a write wasn't known to be on a majority."""
-    error = reply.get("writeConcernError")
-    if error:
-        raise OperationFailure(str(error.get("errmsg")), int(error["code"]))

@@ -14,6 +14,7 @@ from thermocline_common.coverage import UniqueIndex
 from thermocline_common.coverage_store import MAJORITY
 from thermocline_common.errors import Code
 from thermocline_common.tiers import PLAIN
+from thermocline_common.write_replies import require_written
 
 Client = AsyncMongoClient[dict[str, Any]]
 
@@ -105,7 +106,7 @@ async def create_like(
     database, name = namespace.split(".", 1)
     db = client.get_database(database, codec_options=PLAIN)
     wanted = {k: v for k, v in options.items() if k in COPIED_OPTIONS}
-    await db.command({"create": name, **wanted, "writeConcern": MAJORITY})
+    require_written(await db.command({"create": name, **wanted, "writeConcern": MAJORITY}))
     made = await find_collection(client, namespace)
     if made is None or made.uuid is None:
         raise OperationFailure(
@@ -122,7 +123,8 @@ async def create_missing(client: Client, collections: Sequence[str]) -> None:
     """
     for name in collections:
         try:
-            await client[names.DATABASE].command({"create": name, "writeConcern": MAJORITY})
+            reply = await client[names.DATABASE].command({"create": name, "writeConcern": MAJORITY})
+            require_written(reply)
         except OperationFailure as error:
             if error.code != Code.NamespaceExists:
                 raise
@@ -136,7 +138,7 @@ async def create_indexes(
     if not specs:
         return
     database, name = namespace.split(".", 1)
-    await client.get_database(database, codec_options=PLAIN).command(
+    reply = await client.get_database(database, codec_options=PLAIN).command(
         {
             "createIndexes": name,
             "indexes": specs,
@@ -144,15 +146,17 @@ async def create_indexes(
             "writeConcern": MAJORITY,
         }
     )
+    require_written(reply)
 
 
 async def drop(client: Client, namespace: str, collection: uuid.UUID) -> None:
     """Drop that very collection, ``w: majority``; nothing if it is gone or another one has the name."""
     database, name = namespace.split(".", 1)
     try:
-        await client[database].command(
+        reply = await client[database].command(
             {"drop": name, "collectionUUID": Binary.from_uuid(collection), "writeConcern": MAJORITY}
         )
+        require_written(reply)
     except OperationFailure as error:
         if error.code not in (Code.NamespaceNotFound, Code.CollectionUUIDMismatch):
             raise
@@ -179,7 +183,7 @@ async def set_aside(client: Client, namespace: str, collection: uuid.UUID) -> st
     """Rename that very collection out of the way, ``w: majority``; the new name. Nothing is lost."""
     target = aside_name(namespace, collection)
     try:
-        await client.admin.command(
+        reply = await client.admin.command(
             {
                 "renameCollection": namespace,
                 "to": target,
@@ -187,6 +191,7 @@ async def set_aside(client: Client, namespace: str, collection: uuid.UUID) -> st
                 "writeConcern": MAJORITY,
             }
         )
+        require_written(reply)
     except OperationFailure as error:
         if error.code not in (Code.NamespaceNotFound, Code.CollectionUUIDMismatch):
             raise

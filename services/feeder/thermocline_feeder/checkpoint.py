@@ -11,13 +11,13 @@ from bson.binary import Binary
 from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
-from pymongo.errors import OperationFailure
 
 from thermocline_common import names
 from thermocline_common.coverage_store import MAJORITY
 from thermocline_common.errors import Code, ConfigError, ThermoclineError
 from thermocline_common.ids import DocId, elements, string, wrap
 from thermocline_common.raw_reads import Client, run_raw
+from thermocline_common.write_replies import require_written
 from thermocline_feeder.plan.origin import Position
 
 MAX_TIME_MS = 10_000
@@ -172,15 +172,9 @@ async def update_checkpoint(archive: Client, me: uuid.UUID, change: Mapping[str,
             "writeConcern": MAJORITY,
         }
     )
-    _raise_concern(reply)
+    require_written(reply)
     if reply["n"] != 1:
         raise Fenced("another feeder has taken over replay")
-
-
-def _raise_concern(reply: Mapping[str, Any]) -> None:
-    error = reply.get("writeConcernError")
-    if error:
-        raise OperationFailure(str(error.get("errmsg")), int(error.get("code", 64)), dict(error))
 
 
 async def beat(archive: Client, me: uuid.UUID) -> None:
@@ -240,10 +234,7 @@ async def _create(archive: Client, me: uuid.UUID, owner: Owner) -> None:
     reply = await database.command(
         {"insert": names.CHECKPOINT, "documents": [document], "writeConcern": MAJORITY}
     )
-    _raise_concern(reply)
-    for error in reply.get("writeErrors", ()):
-        if error["code"] != Code.DuplicateKey:
-            raise OperationFailure(error["errmsg"], error["code"], error)
+    require_written(reply, expected=(Code.DuplicateKey,))
 
 
 async def _take_over(archive: Client, me: uuid.UUID, seen: Checkpoint) -> None:
@@ -264,7 +255,7 @@ async def _take_over(archive: Client, me: uuid.UUID, seen: Checkpoint) -> None:
             "writeConcern": MAJORITY,
         }
     )
-    _raise_concern(reply)
+    require_written(reply)
 
 
 def quarantine_field(entries: Iterable[Quarantined]) -> list[RawBSONDocument]:

@@ -12,6 +12,7 @@ from thermocline_common import names
 from thermocline_common.coverage_store import MAJORITY, outlive_leases, read_lease
 from thermocline_common.leases import Lease
 from thermocline_common.raw_reads import Client
+from thermocline_common.write_replies import require_written
 from thermocline_feeder.checkpoint import Fenced
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ class LeasePublisher:
         reply: Mapping[str, Any] = await self.archive[names.DATABASE].command(
             {"update": names.CHECKPOINT, "updates": [update], "writeConcern": MAJORITY}
         )
+        require_written(reply)
         if reply["n"] != 1:
             raise Fenced("another feeder publishes the lease now")
         return lease

@@ -12,6 +12,8 @@ from bson.int64 import Int64
 from thermocline_common import names, schema_requests
 from thermocline_common.coverage import KEEP_ALL, Coverage, State
 from thermocline_common.coverage_store import MAJORITY
+from thermocline_common.errors import Code
+from thermocline_common.write_replies import require_written
 from thermocline_feeder.activation import Activation
 from thermocline_feeder.counterparts import Counterparts, Resynchronise
 from thermocline_feeder.plan.states import Wanted
@@ -68,7 +70,7 @@ class Moves:
 
     async def list_in_archive(self, namespace: str) -> None:
         """``tiered`` in A: from now on nobody takes the namespace for an untiered one."""
-        await self.switch.tiers.archive[names.DATABASE].command(
+        reply = await self.switch.tiers.archive[names.DATABASE].command(
             {
                 "update": names.TIERED,
                 "updates": [
@@ -86,16 +88,18 @@ class Moves:
                 "writeConcern": MAJORITY,
             }
         )
+        require_written(reply)
 
     async def unlist(self, namespace: str) -> None:
         """Take it off the list: the last trace of the namespace."""
-        await self.switch.tiers.archive[names.DATABASE].command(
+        reply = await self.switch.tiers.archive[names.DATABASE].command(
             {
                 "delete": names.TIERED,
                 "deletes": [{"q": {"_id": namespace}, "limit": 1}],
                 "writeConcern": MAJORITY,
             }
         )
+        require_written(reply)
         self.switch.registry.forget(namespace)
 
     async def create(self, namespace: str, wanted: Wanted) -> None:
@@ -110,13 +114,14 @@ class Moves:
             "raised": Int64(0),
             **_policy(wanted),
         }
-        await self.switch.tiers.fast[names.DATABASE].command(
+        reply = await self.switch.tiers.fast[names.DATABASE].command(
             {"insert": names.COVERAGE, "documents": [document], "writeConcern": MAJORITY}
         )
+        require_written(reply, expected=(Code.DuplicateKey,))  # it is there: as wanted
 
     async def forget(self, coverage: Coverage) -> None:
         """Remove the coverage document of a namespace that is in ``Passthrough`` for good."""
-        await self.switch.tiers.fast[names.DATABASE].command(
+        reply = await self.switch.tiers.fast[names.DATABASE].command(
             {
                 "delete": names.COVERAGE,
                 "deletes": [
@@ -132,6 +137,7 @@ class Moves:
                 "writeConcern": MAJORITY,
             }
         )
+        require_written(reply)
 
     async def set_policy(self, coverage: Coverage, wanted: Wanted) -> None:
         """Another policy for a namespace that isn't active: nothing rests on it."""

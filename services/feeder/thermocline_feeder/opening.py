@@ -10,13 +10,13 @@ from typing import Any
 from bson.binary import Binary
 from bson.int64 import Int64
 from bson.timestamp import Timestamp
-from pymongo.errors import OperationFailure
 
 from thermocline_common import names
 from thermocline_common.coverage_store import MAJORITY, outlive_leases, read_linearizable
 from thermocline_common.errors import ConfigError
 from thermocline_common.health import Problems
 from thermocline_common.tiers import PLAIN, Tiers
+from thermocline_common.write_replies import require_written
 from thermocline_feeder import catalog
 from thermocline_feeder.checkpoint import (
     Checkpoint,
@@ -142,7 +142,7 @@ class Opening:
             reply = await fast[names.DATABASE].command(
                 {"delete": collection, "deletes": [{"q": {}, "limit": 0}], "writeConcern": MAJORITY}
             )
-            _check(reply)
+            require_written(reply)
 
     async def _write_epoch(self, position: Position) -> Timestamp:
         document = {
@@ -155,7 +155,7 @@ class Opening:
         reply = await self.tiers.fast[names.DATABASE].command(
             {"update": names.MARKERS, "updates": [update], "writeConcern": MAJORITY}
         )
-        _check(reply)
+        require_written(reply)
         time: Timestamp = reply["opTime"]["ts"]
         return time
 
@@ -174,7 +174,7 @@ class Opening:
             },
             codec_options=PLAIN,
         )
-        _check(reply)
+        require_written(reply)
         found = reply.get("value")
         return None if found is None else Position(position.epoch, int(found["counter"]))
 
@@ -193,20 +193,6 @@ async def look_at_oplog(fast: catalog.Client, time: Timestamp) -> tuple[Timestam
 async def _listed(archive: catalog.Client) -> set[str]:
     found, _ = await read_linearizable(archive, names.TIERED, {})
     return {d["_id"] for d in found}
-
-
-def _check(reply: Any) -> None:
-    """Raise what a write reports inside an ``ok: 1`` reply."""
-    errors = reply.get("writeErrors")
-    if errors:
-        raise OperationFailure(
-            str(errors[0].get("errmsg")), int(errors[0]["code"]), dict(errors[0])
-        )
-    concern = reply.get("writeConcernError")
-    if concern:
-        raise OperationFailure(
-            str(concern.get("errmsg")), int(concern.get("code", 64)), dict(concern)
-        )
 
 
 async def refuse_swapped(tiers: Tiers) -> None:

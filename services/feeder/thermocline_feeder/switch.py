@@ -28,6 +28,7 @@ from thermocline_common.errors import ThermoclineError
 from thermocline_common.health import Problems
 from thermocline_common.reserved import reserved_sessions
 from thermocline_common.tiers import RAW, Tiers
+from thermocline_common.write_replies import require_written
 from thermocline_feeder import catalog
 from thermocline_feeder.applier import Applier
 from thermocline_feeder.checkpoint import Owner
@@ -232,4 +233,5 @@ async def archive_now(
             "writeConcern": MAJORITY,
         }
     )
+    require_written(reply)
     return reply["opTime"]["ts"], reply["$clusterTime"]

@@ -16,6 +16,7 @@ from pymongo.read_concern import ReadConcern
 from thermocline_common import names
 from thermocline_common.raw_reads import Client, run_raw
 from thermocline_common.reserved import reserved_sessions
+from thermocline_common.write_replies import first_write_error, require_written
 from thermocline_feeder.checkpoint import Fenced
 from thermocline_feeder.plan.batches import Command, Verb
 
@@ -114,11 +115,7 @@ async def _fence(
         },
         session=session,
     )
-    errors = reply.get("writeErrors")
-    if errors:
-        raise OperationFailure(
-            str(errors[0].get("errmsg")), int(errors[0]["code"]), dict(errors[0])
-        )
+    require_written(reply)
     if reply["n"] != 1:
         raise Fenced("another feeder has taken over replay")
 
@@ -141,7 +138,6 @@ async def _write(archive: Client, session: AsyncClientSession, command: Command)
         if error.has_error_label("TransientTransactionError"):
             raise
         raise RefusedWhole(command, error) from error
-    errors = reply.get("writeErrors")
-    if errors:
-        first = errors[0]
+    first = first_write_error(reply)
+    if first is not None:
         raise Refused(command, int(first["index"]), int(first["code"]), first)

@@ -14,6 +14,7 @@ from thermocline_common.errors import Code
 from thermocline_common.indexes import list_indexes
 from thermocline_common.raw_reads import find_raw, run_raw
 from thermocline_common.tiers import PLAIN, Tiers
+from thermocline_common.write_replies import require_written
 from thermocline_warmer.plan.parity import (
     AccountPlan,
     IndexPlan,
@@ -132,7 +133,7 @@ async def _write_ledger(
         return
     update = {"q": {"_id": LEDGER_ID}, "u": {"$set": now}, "upsert": True}
     command = {"update": names.MARKERS, "updates": [update], "writeConcern": MAJORITY}
-    _check(await run_raw(tiers.fast, names.DATABASE, command))
+    require_written(await run_raw(tiers.fast, names.DATABASE, command))
 
 
 async def _write_accounts(
@@ -145,14 +146,14 @@ async def _write_accounts(
             "upsert": True,
         }
         command = {"update": collection, "updates": [update], "writeConcern": MAJORITY}
-        _check(await run_raw(tiers.fast, "admin", command))
+        require_written(await run_raw(tiers.fast, "admin", command))
 
 
 async def _remove_accounts(tiers: Tiers, collection: str, ids: Iterable[str]) -> None:
     for name in ids:
         delete = {"q": {"_id": name}, "limit": 1}
         command = {"delete": collection, "deletes": [delete], "writeConcern": MAJORITY}
-        _check(await run_raw(tiers.fast, "admin", command))
+        require_written(await run_raw(tiers.fast, "admin", command))
 
 
 @dataclass(slots=True)
@@ -228,7 +229,7 @@ class Collections:
             commands.append({"createIndexes": collection, "indexes": list(indexes.create)})
         for command in commands:
             try:
-                await run_raw(self.tiers.fast, database, {**command, **extra})
+                require_written(await run_raw(self.tiers.fast, database, {**command, **extra}))
             except OperationFailure as error:
                 if error.code not in (Code.IndexNotFound, Code.CollectionUUIDMismatch):
                     raise
@@ -241,11 +242,3 @@ async def _read_options(client: Any, namespace: str) -> dict[str, Any] | None:
     for found in reply["cursor"]["firstBatch"]:
         return dict(found.get("options", {}))
     return None
-
-
-def _check(reply: RawBSONDocument) -> None:
-    """Raise what a write command reports inside an ``ok: 1`` reply."""
-    errors = reply.get("writeErrors")
-    if errors:
-        first = errors[0]
-        raise OperationFailure(str(first.get("errmsg")), int(first["code"]), dict(first))

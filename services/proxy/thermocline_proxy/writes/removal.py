@@ -17,6 +17,7 @@ from thermocline_common.ids import DOCUMENT, DocId, record_id, wrap
 from thermocline_common.raw_reads import find_by_ids, run_raw
 from thermocline_common.removals import Kind
 from thermocline_common.tiers import Tiers
+from thermocline_common.write_replies import require_written
 from thermocline_proxy.commands.command import raw_element
 
 ATTEMPTS = 20
@@ -67,11 +68,7 @@ async def _transaction(
             reply = await run_raw(
                 tiers.fast, names.DATABASE, _records_command(namespace, there), session=session
             )
-            errors = reply.get("writeErrors")
-            if errors:
-                raise OperationFailure(
-                    str(errors[0].get("errmsg")), int(errors[0]["code"]), dict(errors[0])
-                )
+            require_written(reply)
             await session.commit_transaction()
         else:
             await session.abort_transaction()
