@@ -40,6 +40,7 @@ TEXTS: Final[Mapping[Reason, str]] = {
     Reason.UNTIERED: "the namespace has no policy, or its policy isn't in force",
     Reason.PAUSING: "the namespace is changing its state",
     Reason.ARCHIVE_ONLY: "spec.proxy.routing is ArchiveOnly",
+    Reason.IN_DOUBT: "the self-check found the tiers to differ, and nobody has released the namespace",
     Reason.METADATA: "is about the collection, not its documents",
     Reason.ESTIMATE: "asks for an estimate over all documents, old ones too",
     Reason.VIEW: "reads a view over a tiered collection",

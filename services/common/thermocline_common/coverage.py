@@ -60,6 +60,20 @@ class SchemaRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Doubt:
+    """A proxy's self-check found the tiers to differ: reads go to the archive until a person releases it.
+
+    ``documents``: some of them as text, such as ``missing {"_id": 5}`` (the fast tier lacks it); ``count``:
+    how many were found. ``command``: the name of the read that noticed.
+    """
+
+    since: dt.datetime | None = None
+    command: str = ""
+    documents: tuple[str, ...] = ()
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Coverage:
     """A coverage document, parsed. Field meanings: section 2 of the architecture.
 
@@ -71,6 +85,7 @@ class Coverage:
     tier that was left by the last switch, for 30 minutes after it. ``activated_at``: a cluster time of F
     at which the activation had emptied F, and nobody had written yet: no change stream begins before.
     ``requests``: commands that wait for the namespace to be A's alone, or run there now.
+    ``doubt``: stands while reads of the namespace go to the archive alone.
     """
 
     namespace: str
@@ -92,6 +107,7 @@ class Coverage:
     activated_at: Timestamp | None = None
     unique: tuple[UniqueIndex, ...] = ()
     requests: tuple[SchemaRequest, ...] = ()
+    doubt: Doubt | None = None
     unknown_fields: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -105,7 +121,7 @@ def parse_coverage(document: Mapping[str, Any]) -> Coverage:
     known = {
         "_id", "formatVersion", "owner", "state", "target", "ageField", "keep", "uuids", "archiveTime",
         "archiveClusterTime", "floor", "complete", "publishedAt", "claim", "raised", "epoch", "lookBack", "unique",
-        "activatedAt", "requests",
+        "activatedAt", "requests", "archiveOnly",
     }  # fmt: skip
     return Coverage(
         namespace=document["_id"],
@@ -135,7 +151,25 @@ def parse_coverage(document: Mapping[str, Any]) -> Coverage:
             )
             for r in document.get("requests", ())
         ),
+        doubt=_parse_doubt(document.get("archiveOnly")),
         unknown_fields={k: v for k, v in document.items() if k not in known},
+    )
+
+
+def _parse_doubt(found: Mapping[str, Any] | None) -> Doubt | None:
+    """Whatever stands there counts: a doubt that can't be read is one all the same."""
+    if found is None:
+        return None
+    if not isinstance(found, Mapping):
+        return Doubt()
+    documents = found.get("documents")
+    since = found.get("since")
+    count = found.get("count")
+    return Doubt(
+        since if isinstance(since, dt.datetime) else None,
+        str(found.get("command", "")),
+        tuple(str(one) for one in documents) if isinstance(documents, list) else (),
+        int(count) if isinstance(count, int) else 0,
     )
 
 

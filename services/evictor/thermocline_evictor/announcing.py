@@ -14,6 +14,7 @@ from thermocline_common import coverage_store
 from thermocline_common.coverage import Coverage
 from thermocline_common.ids import DocId
 from thermocline_common.raw_reads import read_records
+from thermocline_common.ttl import Rule, may_have_expired
 from thermocline_evictor import candidates, confirm, records
 from thermocline_evictor.confirm import ArchiveView
 from thermocline_evictor.plan.cutoff import bound_of

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bson.binary import Binary
-from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
 from pymongo import AsyncMongoClient
 
 from thermocline_common import names
 from thermocline_common.coverage import Coverage
 from thermocline_common.errors import ThermoclineError
-from thermocline_common.ids import DocId, elements
+from thermocline_common.ids import DocId
+from thermocline_common.quarantine import quarantined_ids
 from thermocline_common.raw_reads import find_by_ids, run_raw
 from thermocline_common.tiers import Tiers
 
@@ -64,19 +64,6 @@ async def look_archive(tiers: Tiers, coverage: Coverage, ids: Iterable[DocId]) -
         quarantined_ids(batch[0], coverage.namespace),
         {i: bytes(document.raw) for i, document in found.items()},
     )
-
-
-def quarantined_ids(checkpoint: RawBSONDocument, namespace: str) -> frozenset[DocId]:
-    """The ids of a namespace that the archive couldn't take, from the raw checkpoint document."""
-    found = set()
-    for entry in checkpoint.get("quarantine") or ():
-        if entry["ns"] != namespace:
-            continue
-        raw = bytes(entry.raw)
-        for name, kind, _, start, end in elements(raw):
-            if name == b"id":
-                found.add(DocId.of_value(kind, raw[start:end]))
-    return frozenset(found)
 
 
 async def look_fast(

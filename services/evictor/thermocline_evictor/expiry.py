@@ -23,7 +23,8 @@ from thermocline_common.indexes import list_indexes
 from thermocline_common.raw_reads import find_by_ids, find_raw, read_records, run_raw
 from thermocline_common.removals import Kind
 from thermocline_common.tiers import PLAIN, Tiers
-from thermocline_evictor.plan.expiry import Rule, due_filter, rules_of
+from thermocline_common.ttl import Rule, rules_of
+from thermocline_evictor.plan.expiry import due_filter
 from thermocline_evictor.records import MAJORITY, record_query
 
 BATCH = 500

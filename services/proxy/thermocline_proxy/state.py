@@ -110,6 +110,7 @@ def standing(namespace: str, snapshot: Snapshot) -> Standing:
         sources == {namespace}
         and tiering is not None
         and not snapshot.archive_only
+        and tiering.coverage.doubt is None
         and tiering.coverage.state is State.ACTIVE
     ):
         return Standing.POINTS_ON_FAST

@@ -8,13 +8,8 @@ import pytest
 from bson.datetime_ms import DatetimeMS
 
 from thermocline_common.ages import LOWEST_DATE, to_milliseconds
-from thermocline_evictor.plan.expiry import (
-    CLOCK_MARGIN,
-    Rule,
-    due_filter,
-    may_have_expired,
-    rules_of,
-)
+from thermocline_common.ttl import CLOCK_MARGIN, Rule, may_have_expired, rules_of
+from thermocline_evictor.plan.expiry import due_filter
 
 NOW = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
 T: Any = {"key": {"t": 1}, "name": "t"}

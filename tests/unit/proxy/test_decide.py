@@ -12,7 +12,7 @@ from bson import json_util
 from bson.timestamp import Timestamp
 from hypothesis import given, settings, strategies as st
 
-from thermocline_common.coverage import Coverage, State, Tier, UniqueIndex
+from thermocline_common.coverage import Coverage, Doubt, State, Tier, UniqueIndex
 from thermocline_common.errors import Code
 from thermocline_proxy.commands.command import Command, build
 from thermocline_proxy.routing.decide import decide
@@ -95,6 +95,39 @@ def test_the_archive_alone(case: list[Any]) -> None:
     )
     if isinstance(found, ArchiveRead) and found.reason is not Reason.COMMAND:
         assert not found.barrier
+
+
+def doubted(*names: str) -> Snapshot:
+    tierings = {
+        name: Tiering(replace(tiering.coverage, doubt=Doubt()))
+        for name, tiering in SNAPSHOT.tierings.items()
+        if name in names or not names
+    }
+    return replace(SNAPSHOT, tierings={**SNAPSHOT.tierings, **tierings})
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
+def test_nothing_is_asked_of_the_fast_tier_in_doubt(case: list[Any]) -> None:
+    found, before = decide(read(case[1]), doubted()), decide(read(case[1]), SNAPSHOT)
+    assert tier_of(found) is not Tier.FAST or found.reason in (
+        Reason.COMMAND,
+        Reason.CHANGE_STREAM,
+    )
+    if isinstance(found, ArchiveRead) and tier_of(before) is Tier.FAST:
+        assert found == ArchiveRead(Reason.IN_DOUBT, barrier=True)
+
+
+def test_doubt_is_about_its_namespace_and_what_joins_it() -> None:
+    query = {"find": "orders", "filter": {"t": {"$gte": FLOOR}}}
+    assert decide(command(query), doubted("shop.products")).reason is Reason.COVERED
+    stage = {"$lookup": {"from": "products", "localField": "p", "foreignField": "_id", "as": "p"}}
+    joined = {
+        "aggregate": "orders",
+        "pipeline": [{"$match": {"t": {"$gte": FLOOR}}}, stage],
+        "cursor": {},
+    }
+    assert decide(command(joined), SNAPSHOT).reason is Reason.COVERED
+    assert decide(command(joined), doubted("shop.products")).reason is Reason.IN_DOUBT
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])

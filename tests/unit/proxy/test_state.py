@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from thermocline_common.coverage import Coverage, State, Tier
+from thermocline_common.coverage import Coverage, Doubt, State, Tier
 from thermocline_proxy.routing.snapshot import Snapshot, Tiering
 from thermocline_proxy.state import NoLease, Standing, check_document, check_epoch, standing
 
@@ -77,6 +77,12 @@ def snapshot(tiering: Tiering | None = None, **fields: Any) -> Snapshot:
             snapshot(coverage(State.ACTIVE), archive_only=True),
             Standing.CONSIDER,
             id="archive only",
+        ),
+        pytest.param(
+            "d.c",
+            snapshot(Tiering(dataclasses.replace(coverage(State.ACTIVE).coverage, doubt=Doubt()))),
+            Standing.CONSIDER,
+            id="in doubt",
         ),
         pytest.param(
             "d.v",

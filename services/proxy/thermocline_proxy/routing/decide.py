@@ -95,6 +95,8 @@ def decide(command: Command, snapshot: Snapshot) -> Route:
         return ArchiveRead(Reason.COMMAND, barrier=True, tiered=False, primary=True)
     if snapshot.archive_only:
         return archive_route(command, snapshot, Reason.ARCHIVE_ONLY, question=question)
+    if any(in_doubt(snapshot.tiering(namespace)) for namespace in namespaces):
+        return archive_route(command, snapshot, Reason.IN_DOUBT, question=question)
     found = _on_fast(question, snapshot)
     if isinstance(found, Reason):
         return archive_route(command, snapshot, found, question=question)
@@ -171,6 +173,11 @@ def floor_of(coverage: Coverage) -> int | None:
     if coverage.age_field is None or coverage.published_at is None:
         return None
     return (coverage.floor - _EPOCH) // dt.timedelta(milliseconds=1)
+
+
+def in_doubt(tiering: Tiering | None) -> bool:
+    """Whether the self-check found the tiers to differ, and nobody has released the namespace yet."""
+    return tiering is not None and tiering.coverage.doubt is not None
 
 
 def is_complete(tiering: Tiering | None) -> bool:

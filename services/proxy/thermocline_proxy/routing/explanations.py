@@ -16,6 +16,7 @@ EXPLANATIONS: Final[Mapping[Reason, str]] = {
     Reason.UNTIERED: "No tiered namespace is concerned: the archive answers.",
     Reason.PAUSING: "The namespace is on its way to the fast tier: the archive still answers.",
     Reason.ARCHIVE_ONLY: "proxy.routing is ArchiveOnly: the archive answers, without waiting for it to catch up.",
+    Reason.IN_DOUBT: "The self-check found the tiers to differ: the archive answers until a person releases the namespace.",
     Reason.METADATA: "About the collection, not its documents: the archive answers.",
     Reason.ESTIMATE: "A count without a filter needs the whole collection: the archive answers.",
     Reason.VIEW: "Views are read on the archive.",

@@ -25,6 +25,7 @@ class Reason(StrEnum):
     UNTIERED = "untiered"
     PAUSING = "pausing"
     ARCHIVE_ONLY = "archive-only"
+    IN_DOUBT = "in-doubt"
     METADATA = "metadata"
     ESTIMATE = "estimate"
     VIEW = "view"
