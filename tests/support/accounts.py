@@ -46,7 +46,7 @@ def privileges(tier: Tier, databases: Sequence[str]) -> list[dict[str, Any]]:
         dict(_FOLLOW_EVERYTHING),
         on("thermocline", "", _COORDINATION),
         on("config", "transactions", ("find",)),
-        on("local", "oplog.rs", ("find",)),
+        on("local", "oplog.rs", ("find", "collStats") if fast else ("find",)),
         on("admin", "system.users", users),
         on("admin", "system.roles", users),
     ]

@@ -15,6 +15,11 @@ class Metrics:
         self._service = service
         self._registry = registry
         self._gauge("owner", "1 while this process owns replay.", lambda s: float(s.owning))
+        self._gauge(
+            "oplog_window_used",
+            "Share of the fast tier's oplog that is still to be replayed.",
+            lambda s: 0.0 if s.window is None else float(s.window.used),
+        )
         self._part(
             "lag_seconds",
             "Age of the oldest change that isn't applied yet.",

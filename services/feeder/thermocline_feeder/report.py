@@ -5,14 +5,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from thermocline_common.coverage import Coverage, State
+from thermocline_common.oplog_window import Window
 from thermocline_feeder.assembly import Parts
 from thermocline_feeder.plan.states import Wanted
 
 
 def report(
-    parts: Parts, targets: Mapping[str, Wanted], rate: float, window: float | None
+    parts: Parts,
+    targets: Mapping[str, Wanted],
+    rate: float,
+    reach: float | None,
+    window: Window | None,
 ) -> dict[str, Any]:
-    """JSON; ``rate`` in documents a second, ``window``: seconds of F's oplog behind the checkpoint."""
+    """JSON; ``rate`` in documents a second, ``reach``: seconds of F's oplog behind the checkpoint,
+    ``window``: what of it is before the checkpoint."""
     replay = parts.replay
     figures, time = replay.figures, replay.time
     quarantine = list(parts.applier.quarantine.values())
@@ -43,7 +49,8 @@ def report(
         "appliedTotal": figures.documents,
         "appliedPerSecond": round(rate, 1),
         "eventsTotal": figures.events,
-        "oplogWindowSeconds": window,
+        "oplogWindowSeconds": reach,
+        "oplogWindowUsed": None if window is None else round(window.used, 4),
         "quarantined": len(quarantine),
         "quarantine": [
             {

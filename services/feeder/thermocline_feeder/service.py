@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
@@ -15,6 +16,8 @@ from thermocline_common.barrier import write_marker
 from thermocline_common.clock import Clock, monotonic
 from thermocline_common.coverage import State
 from thermocline_common.errors import Code, ThermoclineError
+from thermocline_common.oplog import OplogMeter
+from thermocline_common.oplog_window import Brake, Window, brake_for, describe
 from thermocline_common.runtime import Context
 from thermocline_common.spec.models import WorkMode
 from thermocline_common.tiers import Tiers
@@ -55,7 +58,9 @@ class FeederService:
     owning: bool = False
     standing_by_for: uuid.UUID | None = None
     _context: Context | None = None
-    _window: float | None = None
+    _reach: float | None = None
+    window: Window | None = None
+    """What of F's oplog is still to be replayed, at the last look."""
     _rate: tuple[float, int, float] = (0.0, 0, 0.0)
     _foreign_seen: dict[str, int] = field(default_factory=dict)
 
@@ -147,6 +152,8 @@ class FeederService:
             raise
         finally:
             self.owning = False
+            self.window = None
+            context.problems.clear("window")
             beating.cancel()
             await asyncio.gather(beating, return_exceptions=True)
 
@@ -302,16 +309,27 @@ class FeederService:
             )
 
     async def _measure(self, context: Context, parts: Parts) -> None:
-        """Rate, and how far F's oplog reaches back."""
+        """Rate, how far F's oplog reaches back, and how much of it is still to be replayed."""
+        meter = OplogMeter(context.tiers.fast)
         while True:
             await asyncio.sleep(5.0)
             now, documents = self.clock(), parts.replay.figures.documents
             then, before, _ = self._rate
             self._rate = (now, documents, (documents - before) / (now - then) if then else 0.0)
-            try:
-                self._window = await oplog_window(context.tiers.fast, parts.replay.time)
-            except PyMongoError:
-                self._window = None
+            self._reach = self.window = None
+            with contextlib.suppress(PyMongoError):  # F is away, or the privilege is missing
+                look = await meter.look()
+                time = parts.replay.time
+                if time is not None:
+                    self._reach = float(time.time - look.oldest.time)
+                    self.window = meter.window(look, time)
+            slow = self.window is not None and brake_for(self.window) is not Brake.FREE
+            context.problems.put(
+                "window",
+                f"replay is behind by {describe(self.window)}: the proxies slow writers down"
+                if slow and self.window is not None
+                else None,
+            )
 
     async def _drained(self, context: Context, parts: Parts) -> None:
         """Wait until nothing is tiered any more, or can't be replayed."""
@@ -353,7 +371,7 @@ class FeederService:
         }
         if self.parts is None:
             return own
-        return own | report(self.parts, targets, self._rate[2], self._window)
+        return own | report(self.parts, targets, self._rate[2], self._reach, self.window)
 
 
 async def _end(task: asyncio.Task[None]) -> None:
@@ -361,16 +379,6 @@ async def _end(task: asyncio.Task[None]) -> None:
     while not task.done():
         task.cancel()
         await asyncio.wait({task}, timeout=END_SECONDS)
-
-
-async def oplog_window(fast: catalog.Client, checkpoint: Timestamp | None) -> float | None:
-    """Seconds of F's oplog that are left behind the checkpoint."""
-    if checkpoint is None:
-        return None
-    find = {"find": "oplog.rs", "limit": 1, "singleBatch": True, "projection": {"ts": 1}}
-    first = await fast["local"].command({**find, "sort": {"$natural": 1}})
-    batch = first["cursor"]["firstBatch"]
-    return float(checkpoint.time - batch[0]["ts"].time) if batch else None
 
 
 def _short(error: Exception) -> str:

@@ -216,8 +216,9 @@ class Dispatcher:
         return await self._handed(reads, request, snapshot)
 
     async def _written(self, request: Request, snapshot: Snapshot) -> bytes:
-        """A tiered write. One without acknowledgement is acknowledged here: what to do next
-        depends on how many documents F found."""
+        """A tiered write, as soon as replay leaves room for it. One without acknowledgement is
+        acknowledged here: what to do next depends on how many documents F found."""
+        await self._proxy.admit(request)
         concern = request.command.get("writeConcern")
         if not isinstance(concern, RawBSONDocument) or concern.get("w") != 0:
             return await self._handed(writes, request, snapshot)

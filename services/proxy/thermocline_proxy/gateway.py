@@ -5,11 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from thermocline_common.coverage import Tier
+from thermocline_proxy.back_pressure import BackPressure
 from thermocline_proxy.cursors import Cursors
 from thermocline_proxy.exchange import TierExchange, Upstreams
 from thermocline_proxy.logins import Logins
 from thermocline_proxy.observe import Observer
-from thermocline_proxy.ports import Gateway
+from thermocline_proxy.ports import Gateway, Request
 from thermocline_proxy.sessions import ServiceId
 from thermocline_proxy.settings import Settings
 from thermocline_proxy.state import LeaseKeeper
@@ -29,8 +30,14 @@ class Proxy:
     gateway: Gateway
     settings: Callable[[], Settings]
     proxy_id: uuid.UUID
+    pressure: BackPressure
     service_id: ServiceId = field(default_factory=ServiceId)
     draining: bool = False
+
+    async def admit(self, request: Request) -> None:
+        """Wait as long as writers have to, because replay is behind. Raises ``CommandError`` 50 or 262."""
+        hold = self.settings().barrier_timeout
+        await self.pressure.admit(request.command.size, request.deadline, hold)
 
     def clock(self, tier: Tier) -> TierClock:
         """The cluster times of a tier."""

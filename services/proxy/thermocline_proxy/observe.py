@@ -2,7 +2,7 @@
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -20,6 +20,27 @@ BOUNDS = (
     0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0,
 )  # fmt: skip
 """Seconds."""
+_PRESSURE: Mapping[str, tuple[str, str, type[GaugeMetricFamily] | type[CounterMetricFamily]]] = {
+    "windowUsed": (
+        "oplog_window_used",
+        "Share of the fast tier's oplog that replay has still to read.",
+        GaugeMetricFamily,
+    ),
+    "delaySeconds": ("write_delay_seconds", "What a small write waits now.", GaugeMetricFamily),
+    "waiting": ("writes_waiting", "Writes that wait for replay now.", GaugeMetricFamily),
+    "slowedTotal": ("writes_slowed", "Writes that waited for replay.", CounterMetricFamily),
+    "slowedSecondsTotal": (
+        "writes_slowed_seconds",
+        "What writes waited for replay, in all.",
+        CounterMetricFamily,
+    ),
+    "refusedTotal": (
+        "writes_refused",
+        "Writes refused because the oplog was nearly used up.",
+        CounterMetricFamily,
+    ),
+}
+"""Fields of ``BackPressure.status`` as metrics."""
 
 
 class Latency:
@@ -66,6 +87,8 @@ class Observer(Collector):
         """Commands that wait for, or run in, ``Passthrough``: command, namespaces, phase, since."""
         self.lease_age: Callable[[], float] = lambda: float("inf")
         self.upstream: Callable[[], dict[tuple[str, str], int]] = dict
+        self.pressure: Callable[[], dict[str, Any]] = dict
+        """What writers wait for: :meth:`BackPressure.status`."""
         registry.register(self)
 
     def count(self, reason: str, tier: str) -> None:
@@ -117,6 +140,7 @@ class Observer(Collector):
                 }
                 for change in self.schema_changes.values()
             ],
+            "writePressure": self.pressure(),
             "leaseAgeSeconds": None if age == float("inf") else round(age, 3),
         }
 
@@ -161,6 +185,11 @@ class Observer(Collector):
                 buckets.append(("+Inf" if bound == float("inf") else str(bound), float(seen)))
             latency.add_metric([tier.value], buckets, histogram.total)
         yield latency
+        pressure = self.pressure()
+        for field, (name, text, family) in _PRESSURE.items():
+            value = pressure.get(field)
+            if value is not None:
+                yield family(f"thermocline_proxy_{name}", text, value=value)
         yield GaugeMetricFamily(
             "thermocline_proxy_lease_age_seconds",
             "Age of the coverage lease in use.",

@@ -10,14 +10,18 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
+from bson.timestamp import Timestamp
 from pymongo.uri_parser import parse_uri
 
+from thermocline_common.barrier import checkpoint_time
 from thermocline_common.clients import read_credentials
 from thermocline_common.clock import monotonic
 from thermocline_common.coverage import Tier
 from thermocline_common.errors import ConfigError
+from thermocline_common.oplog import OplogMeter
 from thermocline_common.runtime import Context
 from thermocline_common.spec.models import TierSpec
+from thermocline_proxy.back_pressure import BackPressure
 from thermocline_proxy.barrier import SharedBarrier
 from thermocline_proxy.client_protocol import ClientProtocol
 from thermocline_proxy.cursors import Cursors
@@ -165,6 +169,20 @@ class ProxyService:
             count=observer.count,
             preference=lambda tier: settings().preference(tier),
         )
+        meter = OplogMeter(context.tiers.fast)
+
+        async def checkpoint() -> Timestamp | None:
+            return (await checkpoint_time(context.tiers))[0]
+
+        pressure = BackPressure(
+            look=meter.look,
+            window=meter.window,
+            checkpoint=checkpoint,
+            wanted=lambda: leases.anything_tiered,
+            problems=context.problems,
+            clock=monotonic,
+        )
+        observer.pressure = pressure.status
         proxy = Proxy(
             upstreams=upstreams,
             exchange=exchange,
@@ -175,6 +193,7 @@ class ProxyService:
             gateway=gateway,
             settings=settings,
             proxy_id=proxy_id,
+            pressure=pressure,
         )
         self._proxy = proxy
         dispatcher = Dispatcher(proxy)
@@ -196,6 +215,7 @@ class ProxyService:
         background = [
             asyncio.create_task(leases.run()),
             asyncio.create_task(pools.reap()),
+            asyncio.create_task(pressure.run()),
             *(asyncio.create_task(one.start()) for one in members.values()),
         ]
         self._listening = True

@@ -57,6 +57,7 @@ def test_services_can_shape_the_fast_tier(
         client.shop.orders.drop_index("at_1")
         client.shop.orders.drop()
         client.admin["system.users"].delete_one({"user": "nobody"})
+        list(client.local["oplog.rs"].aggregate([{"$collStats": {"storageStats": {}}}]))
 
 
 def test_services_reach_no_more(secure_fast: ReplicaSet, secure_archive: ReplicaSet) -> None:

@@ -38,6 +38,13 @@ class Command:
             for name, kind, _, start, end in elements(self.body)
         }
 
+    @property
+    def size(self) -> int:
+        """Bytes of the body and all sequences."""
+        return len(self.body) + sum(
+            len(document) for documents in self.sequences.values() for document in documents
+        )
+
     @cached_property
     def document(self) -> RawBSONDocument:
         """The body, decoded one level at a time."""

@@ -128,6 +128,11 @@ class Transactions:
             self.pins.put(pin)
             self._proxy.observer.count("transaction", Tier.ARCHIVE.value)
             return await self._untiered(request, entry, snapshot)
+        try:
+            # Here alone, before it holds anything that others wait for.
+            await self._proxy.admit(request)
+        except CommandError as error:
+            raise labelled(error) from error
         self._proxy.observer.count("transaction", Tier.FAST.value)
         pin = Pin(key, said.number, Tier.FAST, api=api)
         self.pins.put(pin)
