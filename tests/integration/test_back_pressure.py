@@ -3,6 +3,7 @@
 import os
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def test_writers_wait_for_a_frozen_feeder(
         secure_fast,
         secure_archive,
         [POLICY],
-        spec={"proxy": {"lease": "500ms", "barrierTimeout": "2s"}},
+        spec={"proxy": {"lease": "500ms", "barrierTimeout": "1s"}},
         environment=ENVIRONMENT,
         directory=tmp_path,
     )
@@ -46,6 +47,9 @@ def test_writers_wait_for_a_frozen_feeder(
     def pressure() -> dict[str, Any]:
         found: dict[str, Any] = proxy.status().get("proxy", {}).get("writePressure", {})
         return found
+
+    def behind(size: int) -> bool:
+        return bool(pressure()["behindBytes"] >= size)
 
     system.start(only=("feeder", "proxy"))
     acknowledged: list[Any] = []
@@ -65,8 +69,10 @@ def test_writers_wait_for_a_frozen_feeder(
             # Feeder frozen: the share grows with what is written, and writes get slower and slower.
             feeder.process.pause()
             delays = []
-            for n in range(200):
-                write(f"slowed {n}", 40_000)
+            for step in range(1, 20):
+                for n in range(10):
+                    write(f"slowed {step} {n}", 60_000)
+                wait_until("measured", partial(behind, step * 600_000))
                 delays.append(pressure()["delaySeconds"])
                 if delays[-1] > 0.02:
                     break
