@@ -63,6 +63,7 @@ class Code(IntEnum):
     CollectionUUIDMismatch = 361
     TransactionTooLargeForCache = 388
     DuplicateKey = 11000
+    OutOfDiskSpace = 14031
 
 
 NOT_PRIMARY: frozenset[int] = frozenset(

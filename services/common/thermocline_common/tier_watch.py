@@ -1,7 +1,8 @@
 """Whether both tiers' primaries answer, looked at now and then, for the status of every service."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import datetime as dt
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from pymongo import AsyncMongoClient
@@ -20,6 +21,8 @@ from thermocline_common.tiers import Tiers
 
 TIERS: Final = (Tier.ARCHIVE, Tier.FAST)
 _NAMES: Final = {Tier.ARCHIVE: "the archive", Tier.FAST: "the fast tier"}
+CLOCK_TOLERANCE: Final = dt.timedelta(minutes=1)
+"""A clock that is further off is reported."""
 
 
 Diagnose = Callable[[Tier], Awaitable[Sequence[object]]]
@@ -27,39 +30,73 @@ Diagnose = Callable[[Tier], Awaitable[Sequence[object]]]
 
 
 async def look(tiers: Tiers, problems: Problems, diagnose: Diagnose) -> dict[str, TierStatus]:
-    """The state of both tiers, by tier; what is wrong goes to ``problems`` under the tier's name.
+    """The state of both tiers, by tier; what is wrong goes to ``problems`` under the tier's name, and
+    under ``clock`` what this host's clock differs by.
 
     Takes as long as selecting a server may take, twice where one can't be used.
     """
     found = await asyncio.gather(
         _look(Tier.ARCHIVE, tiers.archive, diagnose), _look(Tier.FAST, tiers.fast, diagnose)
     )
-    for tier, status in zip(TIERS, found, strict=True):
+    problems.put(
+        "clock", describe_clocks({t: ahead for t, (_, ahead) in zip(TIERS, found, strict=True)})
+    )
+    for tier, (status, _) in zip(TIERS, found, strict=True):
         problems.put(
             tier.value,
             None if status.reachable else f"{_NAMES[tier]} can't be used: {status.error}",
         )
-    return {tier.value: status for tier, status in zip(TIERS, found, strict=True)}
+    return {tier.value: status for tier, (status, _) in zip(TIERS, found, strict=True)}
 
 
 async def _look(
     tier: Tier, client: AsyncMongoClient[dict[str, Any]], diagnose: Diagnose
-) -> TierStatus:
+) -> tuple[TierStatus, dt.timedelta | None]:
+    """And how far this host's clock is ahead of the primary's; None: nobody said."""
     try:
         hello = await client.admin.command("hello", maxTimeMS=5_000)
         build = await client.admin.command("buildInfo", maxTimeMS=5_000)
     except ServerSelectionTimeoutError as error:
         # A standalone server, a mongos or another set: the driver drops it and says only that it found nothing.
         told = "; ".join(map(str, await diagnose(tier)))
-        return TierStatus(reachable=False, error=told or _reason(error))
+        return TierStatus(reachable=False, error=told or _reason(error)), None
     except PyMongoError as error:
-        return TierStatus(reachable=False, error=_reason(error))
-    return TierStatus(
+        return TierStatus(reachable=False, error=_reason(error)), None
+    status = TierStatus(
         reachable=True,
         primary=hello.get("primary") or hello.get("me"),
         set_name=hello.get("setName"),
         version=build.get("version"),
     )
+    return status, _ahead(hello.get("localTime"))
+
+
+def _ahead(server: object) -> dt.timedelta | None:
+    if not isinstance(server, dt.datetime):
+        return None
+    aware = server if server.tzinfo is not None else server.replace(tzinfo=dt.UTC)
+    return dt.datetime.now(dt.UTC) - aware
+
+
+def describe_clocks(ahead: Mapping[Tier, dt.timedelta | None]) -> str | None:
+    """What is said of this host's clock, which is so far ahead of each tier's; None: nothing. Pure."""
+    found = [
+        f"{_span(abs(by))} {'ahead of' if by > dt.timedelta() else 'behind'} {_NAMES[tier]}'s"
+        for tier, by in ahead.items()
+        if by is not None and abs(by) >= CLOCK_TOLERANCE
+    ]
+    if not found:
+        return None
+    return (
+        f"this host's clock is {' and '.join(found)}: correct it. Answers and writes stay right; which "
+        "documents are warmed and evicted follows the clock"
+    )
+
+
+def _span(by: dt.timedelta) -> str:
+    """In steps that don't change with every look."""
+    minutes = round(by / dt.timedelta(minutes=1))
+    return f"{minutes} minutes" if minutes < 120 else f"{round(minutes / 60)} hours"
 
 
 def _reason(error: PyMongoError) -> str:

@@ -154,6 +154,10 @@ def test_after_writing(code: int | None, what: Writing) -> None:
     assert after_writing(code) is what
 
 
+def test_a_full_disk_is_waited_for_and_no_documents_fault() -> None:
+    assert after_writing(14031) is Writing.RETRY
+
+
 def test_a_transient_transaction_error_is_never_a_refusal() -> None:
     assert after_writing(99999, ["TransientTransactionError"]) is Writing.RETRY
 

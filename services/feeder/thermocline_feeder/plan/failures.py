@@ -48,6 +48,7 @@ _PASSING = NOT_PRIMARY | frozenset(
         Code.HostUnreachable, Code.NetworkTimeout, Code.MaxTimeMSExpired, Code.ExceededTimeLimit,
         Code.WriteConflict, Code.LockTimeout, Code.Interrupted, Code.NoSuchTransaction,
         Code.WriteConcernFailed, Code.TransactionTooOld, Code.ConflictingOperationInProgress,
+        Code.OutOfDiskSpace,  # of the disk, never of a document
         7, 46, 133, 290, 9001,  # HostNotFound, LockBusy, FailedToSatisfyReadPreference,
         # TransactionExceededLifetimeLimitSeconds, SocketException
     }
