@@ -67,6 +67,7 @@ class ClientProtocol(asyncio.Protocol):
         self._flow: Flow
         self._relay = Relay(proxy, self.session)
         self._fast_clock = proxy.clock(Tier.FAST)
+        self._sampler = proxy.gateway.sampler
 
     # asyncio's callbacks.
 
@@ -227,6 +228,8 @@ class ClientProtocol(asyncio.Protocol):
         latency.relayed += 1
         self._transport.write(frame)
         self._busy = False
+        if self._sampler.share and clock is self._fast_clock:
+            self._sampler.relayed(self._frame, frame, self.session.identity)
         if self._waiting or self._proxy.draining:
             self._done()
 

@@ -26,6 +26,7 @@ __all__ = [
     "Leases",
     "Reply",
     "Request",
+    "Sampler",
     "Tier",
     "Tiers",
 ]
@@ -137,6 +138,35 @@ class Barrier(Protocol):
         ...
 
 
+class Sampler(Protocol):
+    """Is told of answers of the fast tier, and has a share of them checked (``proxy.verify``).
+
+    ``share``: 0 where none is. Nothing here waits, or fails.
+    """
+
+    share: float
+
+    def answered(self, request: Request, reply: Reply) -> None:
+        """A request on tiered namespaces got this answer, which is F's."""
+        ...
+
+    def relayed(self, frame: bytes, reply: bytes, identity: Identity | None) -> None:
+        """The same on the short path, as whole frames."""
+        ...
+
+
+class NoSampler:
+    """:class:`Sampler` that takes none."""
+
+    share = 0.0
+
+    def answered(self, request: Request, reply: Reply) -> None:
+        """Nothing."""
+
+    def relayed(self, frame: bytes, reply: bytes, identity: Identity | None) -> None:
+        """Nothing."""
+
+
 @dataclass(slots=True)
 class Gateway:
     """Everything a handler of tiered statements works with.
@@ -156,6 +186,7 @@ class Gateway:
     streams: OpenStreams = field(default_factory=OpenStreams)
     preference: Callable[[Tier], bytes | None] = lambda _: None
     """The raw ``$readPreference`` of a tier for reads that state none; None: the primary."""
+    sampler: Sampler = field(default_factory=NoSampler)
 
 
 class Handler(Protocol):

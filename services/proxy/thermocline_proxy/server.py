@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import contextlib
 import itertools
+import random
 import ssl
 import time
 import uuid
@@ -36,6 +37,8 @@ from thermocline_proxy.settings import Settings, settings_of
 from thermocline_proxy.state import LeaseKeeper
 from thermocline_proxy.times import TierClock
 from thermocline_proxy.upstream import Endpoint, Pools
+from thermocline_proxy.verify.checker import Checker
+from thermocline_proxy.verify.verifier import Verifier
 
 _TURN_SECONDS = 0.5
 _BACKLOG = 1_024
@@ -94,6 +97,7 @@ class ProxyService:
         self._connections: set[ClientProtocol] = set()
         self._numbers = itertools.count(1)
         self._listening = False
+        self._verifier: Verifier | None = None
 
     def status(self) -> Mapping[str, Any]:
         """Connections, routes, latencies, the lease, and the members that the proxy works with."""
@@ -108,6 +112,7 @@ class ProxyService:
             "untieredLeaseAlive": now < snapshot.untiered_expires,
             "listed": len(snapshot.listed),
             "cursors": len(proxy.cursors),
+            "verify": None if self._verifier is None else self._verifier.status(),
             "members": {
                 tier.value: {"primary": members.primary, "known": members.addresses}
                 for tier, members in proxy.upstreams.members.items()
@@ -169,6 +174,15 @@ class ProxyService:
             count=observer.count,
             preference=lambda tier: settings().preference(tier),
         )
+        verifier = Verifier(
+            Checker(gateway),
+            context.tiers,
+            lambda: leases.snapshot,
+            random.Random().random,  # noqa: S311  # which answers are checked is no secret
+            context.registry,
+        )
+        verifier.share = settings().verify
+        gateway.sampler = self._verifier = verifier
         meter = OplogMeter(context.tiers.fast)
 
         async def checkpoint() -> Timestamp | None:
@@ -216,6 +230,7 @@ class ProxyService:
             asyncio.create_task(leases.run()),
             asyncio.create_task(pools.reap()),
             asyncio.create_task(pressure.run()),
+            asyncio.create_task(verifier.run()),
             *(asyncio.create_task(one.start()) for one in members.values()),
         ]
         self._listening = True
@@ -224,6 +239,8 @@ class ProxyService:
                 context.heartbeat.beat()
                 barrier.timeout = settings().barrier_timeout
                 context.problems.put("barrier", barrier.problem)
+                verifier.share = settings().verify
+                verifier.report(context.problems)
                 for task in background:
                     if task.done():
                         await task  # ended by itself: with an exception

@@ -17,7 +17,7 @@ class Settings:
 
     ``relaxed``: namespaces whose archive reads skip the barrier. ``default_preference``: the raw
     ``$readPreference`` of the archive for reads that state none, or None: the primary;
-    ``fast_preference`` the fast tier's.
+    ``fast_preference`` the fast tier's. ``verify``: the share of the fast tier's answers to check.
     """
 
     lease: float
@@ -29,6 +29,7 @@ class Settings:
     owner: tuple[str, str]
     default_preference: bytes | None = None
     fast_preference: bytes | None = None
+    verify: float = 0.0
 
     def preference(self, tier: Tier) -> bytes | None:
         """The raw ``$readPreference`` of a tier for reads that state none; None: the primary."""
@@ -53,6 +54,7 @@ def settings_of(manifest: Manifest) -> Settings:
         owner=(manifest.metadata.namespace, manifest.metadata.name),
         default_preference=_preference(spec.archive),
         fast_preference=_preference(spec.fast_tier),
+        verify=proxy.verify,
     )
 
 

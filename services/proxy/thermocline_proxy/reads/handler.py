@@ -2,6 +2,7 @@
 
 from typing import Final, assert_never
 
+from thermocline_common.coverage import Tier
 from thermocline_common.errors import Code, CommandError
 from thermocline_proxy.commands.command import element
 from thermocline_proxy.ports import Gateway, Reply, Request
@@ -77,9 +78,12 @@ class _Read:
             coverage = self.sender.snapshot.tierings[self.question.namespace].coverage
             return await open_stream(self.sender, route.watch, coverage)
         try:
-            return await self._ask_fast(route)
+            reply = await self._ask_fast(route)
         except Elsewhere as elsewhere:
             return await self._fall_back(elsewhere.reason)
+        if reply.tier is Tier.FAST and reply.ok:
+            self.sender.gateway.sampler.answered(self.sender.request, reply)
+        return reply
 
     async def _ask_fast(
         self, route: PointRead | UniqueRead | IdsRead | FastRead | NewestRead | AnyRead
