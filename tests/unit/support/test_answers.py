@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from bson import encode
 
-from support.answers import differ, essence
+from support.differential.answers import differ, essence
+from support.differential.step import Compared
 
 OK = {"n": 1, "ok": 1.0}
 
@@ -31,7 +32,7 @@ OK = {"n": 1, "ok": 1.0}
     ],
 )
 def test_replies(left: dict[str, Any], right: dict[str, Any], equal: bool) -> None:
-    found = differ("update", False, (essence(left), [], []), (essence(right), [], []))
+    found = differ(Compared.ALL, False, (essence(left), [], []), (essence(right), [], []))
     assert (found is None) is equal
 
 
@@ -46,8 +47,8 @@ def test_replies(left: dict[str, Any], right: dict[str, Any], equal: bool) -> No
 )
 def test_documents(ordered: bool, left: list[int], right: list[int], equal: bool) -> None:
     sides = [(essence(OK), [2], [encode({"_id": i}) for i in ids]) for ids in (left, right)]
-    assert (differ("find", ordered, *sides) is None) is equal
+    assert (differ(Compared.ALL, ordered, *sides) is None) is equal
 
 
 def test_batches() -> None:
-    assert differ("find", True, (essence(OK), [2, 1], []), (essence(OK), [3], []))
+    assert differ(Compared.ALL, True, (essence(OK), [2, 1], []), (essence(OK), [3], []))

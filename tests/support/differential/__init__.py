@@ -1,0 +1,1 @@
+"""The differential test: seeded random commands to a plain mongod and to Thermocline, answers compared."""
