@@ -1,4 +1,4 @@
-"""The program ``thermocline``: checks manifests, and explains where commands go."""
+"""The program ``thermocline``: checks manifests, explains where commands go, releases namespaces."""
 
 import datetime as dt
 import enum
@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pymongo.errors import PyMongoError
 
 from thermocline_cli import output
 from thermocline_cli.commands import CommandTextError, parse_command
 from thermocline_cli.explain import assume, explain as explain_command
+from thermocline_cli.release import release as release_namespaces, standing
 from thermocline_common import __version__
 from thermocline_common.durations import DurationError, parse_duration
+from thermocline_common.errors import ConfigError
 from thermocline_common.manifest import load_manifest
 from thermocline_common.spec.manifest import Manifest, ManifestError, Problem, parse_text
 from thermocline_common.uri.render import redact
@@ -22,7 +25,7 @@ USAGE = 2
 
 app = typer.Typer(
     name="thermocline",
-    help="Storage tiering for MongoDB: check manifests, see where commands go.",
+    help="Storage tiering for MongoDB: check manifests, see where commands go, release namespaces.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -54,7 +57,7 @@ def _program(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Storage tiering for MongoDB: check manifests, see where commands go."""
+    """Storage tiering for MongoDB: check manifests, see where commands go, release namespaces."""
 
 
 def _load(file: str) -> Manifest:
@@ -136,6 +139,49 @@ def explain(
         to.print(output.as_json(explanation))
     else:
         output.print_explanation(to, explanation)
+
+
+@app.command()
+def release(
+    file: FileArgument,
+    namespaces: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[DB.COLLECTION]...", help="Which to release; none: list what waits for it."
+        ),
+    ] = None,
+    credentials: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="The services' credentials, as they get them. Needed with log-ins."
+        ),
+    ] = None,
+    form: FormatOption = Format.TEXT,
+) -> None:
+    """Let reads go to the fast tier again, after its self-check found it to differ from the archive.
+
+    Asks the fast tier. Look at the documents first: the self-check names them. Exit 1 if nothing was there.
+    """
+    try:
+        manifest = _load(file)
+        found = (
+            release_namespaces(manifest, credentials, namespaces)
+            if namespaces
+            else standing(manifest, credentials)
+        )
+    except ManifestError as error:
+        output.print_problems(output.console(error=True), file, error.problems)
+        raise typer.Exit(INVALID) from None
+    except (ConfigError, PyMongoError) as error:
+        output.console(error=True).print(f"thermocline release: {redact(str(error))}")
+        raise typer.Exit(USAGE) from None
+    to = output.console()
+    if form is Format.JSON:
+        to.print(output.as_json(found))
+    else:
+        output.print_standing(to, found)
+    if namespaces and not all(one.released for one in found):
+        raise typer.Exit(INVALID)
 
 
 def _floor(text: str, now: dt.datetime) -> dt.datetime:

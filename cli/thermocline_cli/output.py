@@ -1,6 +1,7 @@
 """How results look in a terminal, and for programs."""
 
 import dataclasses
+import datetime as dt
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from thermocline_cli.explain import Explanation
+from thermocline_cli.release import Standing
 from thermocline_common.spec.problems import Problem
 
 
@@ -18,8 +20,12 @@ def console(*, error: bool = False) -> Console:
 
 
 def as_json(value: Any) -> str:
-    """Indented JSON of dataclasses, lists and plain values."""
-    return json.dumps(value, indent=2, ensure_ascii=False, default=dataclasses.asdict)
+    """Indented JSON of dataclasses, lists, dates and plain values."""
+    return json.dumps(value, indent=2, ensure_ascii=False, default=_plain)
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, dt.datetime) else dataclasses.asdict(value)
 
 
 def print_problems(to: Console, file: str, problems: Sequence[Problem]) -> None:
@@ -47,3 +53,20 @@ def print_explanation(to: Console, explanation: Explanation) -> None:
         to.print("  waits until the archive has every acknowledged write (archiveReads: Strict)")
     if explanation.error is not None:
         to.print(f"  error: {explanation.error}")
+
+
+def print_standing(to: Console, found: Sequence[Standing]) -> None:
+    """What the self-check said of each namespace, and whether it was released."""
+    if not found:
+        to.print("nothing waits for a release")
+    for one in found:
+        doubt = one.doubt
+        if doubt is None:
+            to.print(Text.assemble((f"{one.namespace}: ", "bold"), "nothing to release"))
+            continue
+        what = ("released", "green") if one.released else ("its reads go to the archive", "yellow")
+        to.print(Text.assemble((f"{one.namespace}: ", "bold"), what))
+        since = "" if doubt.since is None else f", {doubt.since.isoformat(timespec='seconds')}"
+        to.print(f"  {doubt.count} documents differed (noticed by {doubt.command or '?'}{since})")
+        for document in doubt.documents:
+            to.print(f"    {document}")

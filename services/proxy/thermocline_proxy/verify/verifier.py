@@ -30,8 +30,9 @@ from thermocline_proxy.wire import opmsg
 
 log = logging.getLogger(__name__)
 
-AT_ONCE: Final = 2
-MAX_WAITING: Final = 64
+AT_ONCE: Final = 4
+MAX_WAITING: Final = 32
+"""Few: an answer that waited for long is compared with what the archive says much later."""
 MAX_WAITING_BYTES: Final = 16 * 1024 * 1024
 MARK_ATTEMPTS: Final = 60
 MARK_RETRY_SECONDS: Final = 1.0
