@@ -293,16 +293,18 @@ async def test_what_lasts_too_long_goes_back_and_is_reported(
 async def test_foreign_writers_keep_a_namespace_from_being_active(
     tiers: Tiers, follower: ManifestFollower
 ) -> None:
-    stop = asyncio.Event()
+    began, stop = asyncio.Event(), asyncio.Event()
 
     async def write() -> None:
         n = 0
         while not stop.is_set():
             n += 1
             await tiers.archive["shop"]["orders"].update_one({"_id": 1}, {"$set": {"n": n}})
+            began.set()
             await asyncio.sleep(0.02)
 
     writer = asyncio.create_task(write())
+    await began.wait()
     async with Feeder(tiers, follower) as feeder:
 
         def refused() -> bool:

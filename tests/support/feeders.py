@@ -115,7 +115,7 @@ class Feeder:
         else:
             await self.stop()
 
-    async def until(self, condition: Callable[[], Any], seconds: float = 20.0) -> None:
+    async def until(self, condition: Callable[[], Any], seconds: float = 60.0) -> None:
         """Wait for a condition (a coroutine function too); shows the status if it never holds."""
         try:
             async with asyncio.timeout(seconds):
@@ -139,7 +139,7 @@ class Feeder:
         async with asyncio.timeout(seconds):
             await self.parts.replay.past_now()
 
-    async def reaches(self, namespace: str, state: State, seconds: float = 20.0) -> Coverage:
+    async def reaches(self, namespace: str, state: State, seconds: float = 60.0) -> Coverage:
         """Wait until the coverage document says so; it."""
         found: list[Coverage] = []
 

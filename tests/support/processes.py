@@ -1,6 +1,7 @@
 """Child processes that can't outlive us, and free loopback ports."""
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -12,12 +13,25 @@ from pathlib import Path
 _SETPRIV = shutil.which("setpriv")
 
 
+# Below the range from which the kernel takes ports of its own: an outgoing connection can't take one
+# between the moment it is found and the moment a server listens on it.
+PORTS = range(12_000, 32_000)
+_given: set[int] = set()
+
+
 def free_port() -> int:
-    """A loopback port that nobody listens on right now."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+    """A loopback port that nobody listens on right now, a different one at each call."""
+    while True:
+        port = random.SystemRandom().choice(PORTS)
+        if port in _given:
+            continue
+        _given.add(port)
+        with socket.socket() as listener:
+            try:
+                listener.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 class Process:
