@@ -42,7 +42,7 @@ demo: venv ## both tiers and all services on this machine, with an application (
 test: venv ## unit, integration and protocol tests, samples of compat, differential and chaos
 	@# Servers' data goes below build/, so that even an aborted run leaves nothing elsewhere.
 	@mkdir -p build; export TMPDIR=$$(mktemp -d $(CURDIR)/build/test-XXXXXX); trap 'rm -rf $$TMPDIR' EXIT; \
-		$(PYTEST) tests -n $(PROCESSES) --dist loadfile
+		$(PYTEST) tests -n $(PROCESSES) --dist loadfile --no-loadscope-reorder --durations 25 --durations-min 5
 
 failed: venv ## the tests that failed in the last run, once more and one at a time
 	@mkdir -p build; export TMPDIR=$$(mktemp -d $(CURDIR)/build/test-XXXXXX); trap 'rm -rf $$TMPDIR' EXIT; \
