@@ -239,7 +239,8 @@ def test_a_wrong_document_is_found_named_and_kept_from_readers(
         assert not doubt("right")
 
         def followed() -> bool:
-            return {f"verify shop.{name}" for name in PLANTED} <= second.status()["problems"].keys()
+            problems: dict[str, str] = second.status()["problems"]
+            return {f"verify shop.{name}" for name in PLANTED} <= problems.keys()
 
         wait_until("the second proxy follows", followed, 30)
         second.kill()
