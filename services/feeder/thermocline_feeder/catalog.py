@@ -1,7 +1,7 @@
 """Collections of either tier: what there is, and making, dropping or setting one aside."""
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,7 +80,10 @@ def index_for_fast_tier(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unique_indexes(specs: list[dict[str, Any]]) -> list[UniqueIndex]:
-    """The unique indexes besides ``_id``'s, sorted by name."""
+    """The unique indexes besides ``_id``'s, sorted by name.
+
+    A partial one's paths are those of its filter too: a change there brings a document's key into it.
+    """
     found = []
     for spec in specs:
         if not spec.get("unique") or list(spec["key"]) == ["_id"]:
@@ -92,8 +95,20 @@ def unique_indexes(specs: list[dict[str, Any]]) -> list[UniqueIndex]:
             and (collation is None or collation.get("locale") == "simple")
             and all(direction in (1, -1) for direction in spec["key"].values())
         )
-        found.append(UniqueIndex(spec["name"], tuple(spec["key"]), plain))
+        paths = dict.fromkeys(
+            [*spec["key"], *_filter_paths(spec.get("partialFilterExpression", {}))]
+        )
+        found.append(UniqueIndex(spec["name"], tuple(paths), plain))
     return sorted(found, key=lambda index: index.name)
+
+
+def _filter_paths(expression: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in expression.items():
+        if name.startswith("$"):
+            for branch in value:
+                yield from _filter_paths(branch)
+        else:
+            yield name
 
 
 async def create_like(

@@ -13,6 +13,8 @@ from support.comparison import Comparison
 from support.direct import close_world, open_world
 from support.mongod import ReplicaSet
 from thermocline_common.coverage import UniqueIndex
+from thermocline_common.indexes import list_indexes
+from thermocline_feeder.catalog import unique_indexes
 from thermocline_proxy.writes import handle
 
 pytestmark = pytest.mark.integration
@@ -83,6 +85,31 @@ UPDATES: dict[str, Any] = {
 }
 
 
+PIPELINES: dict[str, Any] = {
+    "pipeline, cold key": [{"$set": {"email": {"$concat": ["e", "2"]}}}],
+    "pipeline, leaving key": [
+        {"$set": {"n": 3}},
+        {"$set": {"email": {"$concat": ["e", {"$toString": "$n"}]}}},
+    ],
+    "pipeline, deleted key": [{"$set": {"email": "e4"}}],
+    "pipeline, free key": [{"$set": {"email": {"$concat": ["free", "$email"]}}}],
+    "pipeline, nested": [{"$set": {"a": [{"x": 2}]}}],
+    "pipeline, removed": [{"$unset": ["email", "a"]}],
+    "pipeline, merged": [{"$replaceWith": {"$mergeObjects": ["$$ROOT", {"z": 1}]}}],
+    "pipeline, replaced": [{"$replaceWith": {"email": "e3", "b": 1}}],
+    "pipeline, no document": [{"$replaceWith": "$n"}],
+    "pipeline, bad": [{"$set": {"email": {"$toInt": "$email"}}}],
+}
+
+
+@pytest.mark.parametrize("query", [{"_id": 1}, {"_id": 2}, {"b": 0, "n": {"$lt": 3}}])
+async def test_pipelines_on_a_unique_field(compared: Comparison, query: dict[str, Any]) -> None:
+    """One behind the other: what fails changes nothing, and what doesn't is the next one's beginning."""
+    for pipeline in PIPELINES.values():
+        await compared.both({"update": "orders", "updates": [{"q": query, "u": pipeline}]})
+    await compared.at_rest()
+
+
 @pytest.mark.parametrize("name", UPDATES)
 @pytest.mark.parametrize(
     "query", [{"_id": 1}, {"_id": 2}, {"email": "e1"}, {"email": "e2"}, {"_id": 1, "n": 5}]
@@ -94,13 +121,16 @@ async def test_updates_of_a_unique_field(
     await compared.at_rest()
 
 
-@pytest.mark.parametrize("name", ["to a cold key", "to a free key", "other field"])
+@pytest.mark.parametrize(
+    "name",
+    ["to a cold key", "to a free key", "other field", "pipeline, leaving key"],
+)
 async def test_find_and_modify_of_a_unique_field(compared: Comparison, name: str) -> None:
     for query in ({"_id": 1}, {"_id": 2}, {"b": 0}):
         command = {
             "findAndModify": "orders",
             "query": query,
-            "update": UPDATES[name],
+            "update": {**UPDATES, **PIPELINES}[name],
             "sort": {"_id": 1},
             "new": True,
         }
@@ -121,6 +151,9 @@ async def test_find_and_modify_of_a_unique_field(compared: Comparison, name: str
         ({"_id": 2}, {"$set": {"email": "e3"}}),
         ({"_id": 2, "n": 77}, {"$set": {"email": "e30"}}),
         ({"email": "e4"}, {"$set": {"n": 1}}),
+        ({"_id": 30}, [{"$set": {"email": {"$concat": ["e", "2"]}}}]),
+        ({"_id": 30}, [{"$set": {"email": "e30", "b": 1}}]),
+        ({"_id": 2, "n": 77}, [{"$set": {"email": "e30"}}]),
     ],
 )
 async def test_upserts_with_unique_keys(
@@ -148,24 +181,31 @@ async def test_update_many_of_a_unique_field_goes_document_by_document(
 
 async def test_what_cannot_be_decided_is_refused(compared: Comparison) -> None:
     world = compared.world
-    pipeline = {"q": {"_id": 1}, "u": [{"$set": {"email": "$n"}}]}
+    random_key = {"q": {"_id": 1}, "u": [{"$set": {"email": {"$rand": {}}}}]}
     harmless = {"q": {"_id": 1}, "u": [{"$set": {"n": 5}}]}
-    reply = await world.run({"update": "orders", "updates": [harmless, pipeline]}, handle)
+    reply = await world.run({"update": "orders", "updates": [harmless, random_key]}, handle)
     assert reply["n"] == 1
     assert [(e["index"], e["code"]) for e in reply["writeErrors"]] == [(1, 115)]
     reply = await world.run(
-        {"findAndModify": "orders", "query": {"_id": 1}, "update": pipeline["u"]}, handle
+        {"findAndModify": "orders", "query": {"_id": 1}, "update": random_key["u"]}, handle
     )
     assert (reply["ok"], reply["code"]) == (0.0, 115)
+    found = await world.fast.find_one({"_id": 1})
+    assert found is not None
+    assert (found["email"], found["n"]) == ("e1", 5)
 
 
+INCREMENTS: list[Any] = [{"$inc": {"k": 1}}, [{"$set": {"k": {"$add": ["$k", 1]}}}]]
+
+
+@pytest.mark.parametrize("update", INCREMENTS, ids=["operator", "pipeline"])
 async def test_m24_two_increments_never_make_two_equal_keys(
-    fast: ReplicaSet, archive: ReplicaSet
+    fast: ReplicaSet, archive: ReplicaSet, update: Any
 ) -> None:
     world = await open_world(fast, archive, unique=(UniqueIndex("k_1", ("k",), plain=True),))
     await world.place({"_id": 1, "k": 4}, "fast", "archive")
     await world.place({"_id": 2, "k": 6}, "archive")
-    command = {"update": "orders", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"k": 1}}}]}
+    command = {"update": "orders", "updates": [{"q": {"_id": 1}, "u": update}]}
     replies = await asyncio.gather(world.run(command, handle), world.run(command, handle))
     assert sorted(len(r.get("writeErrors", [])) for r in replies) == [0, 1]
     assert [r["writeErrors"][0]["code"] for r in replies if "writeErrors" in r] == [11000]
@@ -208,6 +248,33 @@ async def test_sparse_partial_and_collated_indexes(fast: ReplicaSet, archive: Re
         ({"_id": 11}, {"$set": {"s": 2}}),
     ):
         await comparison.both({"update": "orders", "updates": [{"q": query, "u": update}]})
+    await comparison.at_rest()
+    await close_world(world)
+
+
+@pytest.mark.parametrize("update", [{"$set": {"live": True}}, [{"$set": {"live": True}}]])
+@pytest.mark.parametrize(
+    "expression",
+    [{"live": True}, {"$and": [{"k": {"$gt": 0}}, {"live": {"$eq": True}}]}],
+)
+async def test_a_key_that_comes_into_a_partial_index_by_another_field(
+    fast: ReplicaSet, archive: ReplicaSet, update: Any, expression: dict[str, Any]
+) -> None:
+    world = await open_world(fast, archive)
+    comparison = Comparison(world)
+    for collection in (world.fast, world.archive, comparison.plain):
+        await collection.create_index(
+            "k", name="k", unique=True, partialFilterExpression=expression
+        )
+    specs = await list_indexes(world.tiers.archive, "shop.orders")
+    world.set_coverage(unique=tuple(unique_indexes(specs)))
+    for document in ({"_id": 1, "k": 1, "live": True}, {"_id": 2, "k": 1}, {"_id": 3, "k": 3}):
+        await world.place(document, "archive")
+        await comparison.plain.insert_one(dict(document))
+    for doc_id in (2, 3):
+        await comparison.both(
+            {"update": "orders", "updates": [{"q": {"_id": doc_id}, "u": update}]}
+        )
     await comparison.at_rest()
     await close_world(world)
 

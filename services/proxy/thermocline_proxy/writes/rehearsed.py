@@ -11,6 +11,7 @@ from thermocline_common.ids import DocId
 from thermocline_proxy.ports import Reply
 from thermocline_proxy.writes import changes, filters, keys, upserts
 from thermocline_proxy.writes.choice import choose, lost
+from thermocline_proxy.writes.guards import guarded, stopped
 from thermocline_proxy.writes.keys import UniqueSpec
 from thermocline_proxy.writes.refusal import Refused
 from thermocline_proxy.writes.rehearsal import rehearse_update
@@ -22,6 +23,7 @@ from thermocline_proxy.writes.unique import keep_holders, unique_specs
 class _NotDone(Enum):
     UNMATCHED = "unmatched"
     CHANGED = "changed"
+    OTHER_KEYS = "a pipeline computed other keys than on trial"
 
 
 async def rehearsed_update(run: Run, coverage: Coverage, target: Target) -> Reply:
@@ -37,6 +39,7 @@ async def rehearsed_update(run: Run, coverage: Coverage, target: Target) -> Repl
         return reply
     refuse_undecidable(target)
     since = run.gateway.clock()
+    others = 0
     for _ in range(ATTEMPTS):
         since = run.gateway.clock()
         chosen = target.doc_id or await choose(run, coverage, target, fast_first=True)
@@ -57,7 +60,13 @@ async def rehearsed_update(run: Run, coverage: Coverage, target: Target) -> Repl
                 break
         elif done is _NotDone.UNMATCHED:
             await run.keep(coverage, [chosen])
+        others += done is _NotDone.OTHER_KEYS
     else:
+        if others == ATTEMPTS:
+            raise Refused(
+                "a pipeline whose new unique key is another each time it is computed ($rand, $$NOW) isn't "
+                "supported on a tiered collection; compute the key in the application"
+            )
         raise lost(run)
     if not target.upsert:
         return reply
@@ -66,12 +75,6 @@ async def rehearsed_update(run: Run, coverage: Coverage, target: Target) -> Repl
 
 def refuse_undecidable(target: Target) -> None:
     """Raise ``Refused`` for updates whose new keys can't be pinned to one document."""
-    update = target.update
-    if update is not None and changes.is_pipeline(update):
-        raise Refused(
-            "an update with a pipeline that can change a field of a unique index isn't supported on "
-            "a tiered collection; use update operators or a replacement"
-        )
     if target.collated:
         raise Refused(
             "an update with a collation that can change a field of a unique index isn't supported "
@@ -93,9 +96,20 @@ async def _once(
         return Reply(trial.error, template.tier, template.member, template.operation_time)
     if trial.before is None or trial.after is None:
         return _NotDone.UNMATCHED
-    changed = [s for s in specs if keys.keys(trial.before, s) != keys.keys(trial.after, s)]
+    changed = [
+        # A partial index may have had nothing of the document before.
+        s
+        for s in specs
+        if s.partial is not None or keys.keys(trial.before, s) != keys.keys(trial.after, s)
+    ]
     since = run.gateway.clock()
     await keep_holders(run, coverage, [trial.after], changed)
+    if target.update is not None and changes.is_pipeline(target.update):
+        guard = guarded(target.update, trial.after, coverage.unique)
+        reply = await run.attempt(coverage, target, query=narrowed, update=guard, since=since)
+        if stopped(reply.raw):
+            return _NotDone.OTHER_KEYS
+        return reply if target.settled(reply.raw) else _NotDone.CHANGED
     exact = filters.both(narrowed, as_seen(trial.before))
     reply = await run.attempt(coverage, target, query=exact, since=since)
     return reply if target.settled(reply.raw) else _NotDone.CHANGED

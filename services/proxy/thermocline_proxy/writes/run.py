@@ -153,10 +153,12 @@ class Run:
         target: Target,
         *,
         query: bytes | None = None,
+        update: tuple[int, bytes] | None = None,
         since: float | None = None,
     ) -> Reply:
         """Send the target's command without ``upsert``; one that was executed before gets its reply."""
-        reply = await self.send(coverage, target.command(query=query), since=since)
+        command = target.command(query=query, update=update)
+        reply = await self.send(coverage, command, since=since)
         if target.inserted_before(reply.raw):
             return await self.send(coverage, target.command(upsert=True))
         return reply

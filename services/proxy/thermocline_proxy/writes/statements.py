@@ -120,9 +120,17 @@ class Statement:
             query is not None and query[0] == DOCUMENT and bool({b"u", b"limit"} & set(self.fields))
         )
 
-    def changed(self, *, query: bytes | None = None, upsert: bool | None = None) -> bytes:
-        """The raw statement with another filter; ``upsert=False`` takes that flag out."""
+    def changed(
+        self,
+        *,
+        query: bytes | None = None,
+        upsert: bool | None = None,
+        update: tuple[int, bytes] | None = None,
+    ) -> bytes:
+        """The raw statement with another filter or update; ``upsert=False`` takes that flag out."""
         changes: dict[bytes, bytes | None] = {}
+        if update is not None:
+            changes[b"u"] = raw_element("u", *update)
         if query is not None:
             changes[b"q"] = raw_element("q", DOCUMENT, query)
         if upsert is False and b"upsert" in self.fields:

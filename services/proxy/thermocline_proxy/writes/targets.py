@@ -43,8 +43,10 @@ class Target(Protocol):
     def update(self) -> Field | None:
         """BSON type and value of the update: a document or a pipeline."""
 
-    def command(self, *, query: bytes | None = None, upsert: bool = False) -> Command:
-        """The client's command, with another filter where one is given; never an upsert unless asked."""
+    def command(
+        self, *, query: bytes | None = None, upsert: bool = False, update: Field | None = None
+    ) -> Command:
+        """The client's command, with another filter or update where one is given; never an upsert unless asked."""
 
     def settled(self, reply: bytes) -> bool:
         """Whether the reply leaves nothing to look for."""
@@ -89,8 +91,10 @@ class StatementTarget:
     def update(self) -> Field | None:
         return self.statement.fields.get(b"u")
 
-    def command(self, *, query: bytes | None = None, upsert: bool = False) -> Command:
-        raw = self.statement.changed(query=query, upsert=None if upsert else False)
+    def command(
+        self, *, query: bytes | None = None, upsert: bool = False, update: Field | None = None
+    ) -> Command:
+        raw = self.statement.changed(query=query, upsert=None if upsert else False, update=update)
         return self.batch.part([self.index], None if raw is self.statement.raw else [raw])
 
     def settled(self, reply: bytes) -> bool:
@@ -157,7 +161,9 @@ class FindAndModifyTarget:
         field = self.original.fields.get("update")
         return field if field is not None and field[0] in (DOCUMENT, ARRAY) else None
 
-    def command(self, *, query: bytes | None = None, upsert: bool = False) -> Command:
+    def command(
+        self, *, query: bytes | None = None, upsert: bool = False, update: Field | None = None
+    ) -> Command:
         changes: dict[str, bytes | None] = {}
         if query is not None:
             changes["query"] = raw_element("query", DOCUMENT, query)

@@ -6,6 +6,8 @@ from thermocline_proxy.ports import Reply, Tier
 from thermocline_proxy.writes import changes, filters
 from thermocline_proxy.writes.changes import NewId, touches_unique
 from thermocline_proxy.writes.filters import storable
+from thermocline_proxy.writes.guards import Field, guarded, stopped
+from thermocline_proxy.writes.refusal import refuse_long
 from thermocline_proxy.writes.rehearsal import rehearse_upsert
 from thermocline_proxy.writes.replies import duplicate_of_id
 from thermocline_proxy.writes.run import Moved, Run
@@ -33,19 +35,29 @@ async def insert(
         await _keep_id(run, coverage, DocId.of_document(trial.after))
         await keep_holders(run, coverage, [trial.after], specs)
         if touches_unique(coverage, target.update):
-            return await _insert_only(run, coverage, target, since)
-    elif isinstance(new, DocId) and new is not known:
-        await _keep_id(run, coverage, new)
+            guard = None
+            if changes.is_pipeline(target.update):
+                guard = guarded(target.update, trial.after, coverage.unique)
+            return await _insert_only(run, coverage, target, guard, since)
+    elif isinstance(new, DocId):
+        refuse_long([new])
+        if new is not known:
+            await _keep_id(run, coverage, new)
     run.gateway.count("write-upsert-insert", Tier.FAST.value)
     return await run.send(coverage, target.command(upsert=True), since=since)
 
 
-async def _insert_only(run: Run, coverage: Coverage, target: Target, since: float) -> Reply:
+async def _insert_only(
+    run: Run, coverage: Coverage, target: Target, guard: Field | None, since: float
+) -> Reply:
     """The upsert with a filter that matches nothing: a match that came up meanwhile would get keys that
     nobody asked A about. Two upserts that both insert are possible in MongoDB as well."""
-    command = target.command(query=filters.both(target.query, filters.IMPOSSIBLE), upsert=True)
+    query = filters.both(target.query, filters.IMPOSSIBLE)
+    command = target.command(query=query, upsert=True, update=guard)
     reply = await run.send(coverage, command, since=since)
     if target.doc_id is not None and duplicate_of_id(reply.raw):
+    if guard is not None and stopped(reply.raw):
+        raise Moved  # the pipeline computed other keys than on trial
         raise Moved  # there by now: one MongoDB would update it
     return reply
 
