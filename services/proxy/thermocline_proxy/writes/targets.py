@@ -165,6 +165,8 @@ class FindAndModifyTarget:
         self, *, query: bytes | None = None, upsert: bool = False, update: Field | None = None
     ) -> Command:
         changes: dict[str, bytes | None] = {}
+        if update is not None:
+            changes["update"] = raw_element("update", *update)
         if query is not None:
             changes["query"] = raw_element("query", DOCUMENT, query)
         if not upsert and "upsert" in self.original.fields:
