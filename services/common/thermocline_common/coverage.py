@@ -7,7 +7,7 @@ here; reading and writing it is ``coverage_store``.
 import datetime as dt
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -171,6 +171,11 @@ def _parse_doubt(found: Mapping[str, Any] | None) -> Doubt | None:
         tuple(str(one) for one in documents) if isinstance(documents, list) else (),
         int(count) if isinstance(count, int) else 0,
     )
+
+
+def trusted(coverage: Coverage) -> Coverage:
+    """What a proxy may rest on: in doubt nothing counts as covered, so writes look their matches up in A too."""
+    return coverage if coverage.doubt is None else replace(coverage, floor=None, complete=False)
 
 
 def covers(coverage: Coverage, lower_bound: dt.datetime) -> bool:

@@ -17,7 +17,7 @@ from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
 from thermocline_common import leases, names
-from thermocline_common.coverage import State, Tier, parse_coverage
+from thermocline_common.coverage import State, Tier, parse_coverage, trusted
 from thermocline_common.coverage_store import outlive_leases, read_linearizable
 from thermocline_common.errors import Code, CommandError
 from thermocline_common.health import Problems
@@ -349,7 +349,7 @@ class LeaseKeeper:
         tierings = {}
         for document in documents:
             check_document(document, settings.owner)
-            coverage = parse_coverage(document)
+            coverage = trusted(parse_coverage(document))
             if coverage.archive_cluster_time is not None:
                 self._clocks[Tier.ARCHIVE].learn_document(
                     {"$clusterTime": dict(coverage.archive_cluster_time)}

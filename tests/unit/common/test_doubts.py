@@ -1,11 +1,12 @@
 """The mark of a namespace whose tiers differ, as coverage documents hold it."""
 
 import datetime as dt
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from thermocline_common.coverage import Doubt, parse_coverage
+from thermocline_common.coverage import Coverage, Doubt, State, parse_coverage, trusted
 
 SINCE = dt.datetime(2026, 6, 1, tzinfo=dt.UTC)
 DOCUMENT = {"_id": "a.b", "state": "Active", "target": "Active"}
@@ -30,3 +31,12 @@ def test_whatever_stands_there_is_a_doubt(stands: Any, expected: Doubt | None) -
     found = parse_coverage(document)
     assert found.doubt == expected
     assert not found.unknown_fields
+
+
+def test_in_doubt_nothing_is_covered() -> None:
+    aged = Coverage("a.b", State.ACTIVE, State.ACTIVE, age_field="t", floor=SINCE)
+    whole = Coverage("a.b", State.ACTIVE, State.ACTIVE, keep_all=True, complete=True)
+    assert trusted(aged) is aged
+    assert trusted(replace(aged, doubt=Doubt())).floor is None
+    assert trusted(whole).complete
+    assert not trusted(replace(whole, doubt=Doubt())).complete
