@@ -15,10 +15,10 @@ PYTEST := $(BIN)/pytest
 # A file stays in one process, with servers of its own; most tests wait rather than compute.
 PROCESSES ?= 2
 
-.PHONY: help venv lock demo test failed fmt lint types imports gate differential chaos schedules unit integration protocol compat cases crds bench check
+.PHONY: help venv lock demo test failed fmt lint types imports gate differential chaos chaos-defects schedules unit integration protocol compat cases crds bench check
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 venv: $(STAMP) ## .venv with the locked dependencies (only what changed)
 
@@ -60,8 +60,11 @@ protocol: venv ## unchanged drivers and other people's suites through the proxy 
 compat: venv ## all of other people's suites, passthrough and tiered (MODE=, UNITS='glob ...')
 	@PYTHONPATH=tests $(BIN)/python -m support.compat $(if $(MODE),--mode $(MODE)) $(foreach unit,$(UNITS),--unit '$(unit)')
 
-chaos: venv ## SEED=, SECONDS=: services die under an application that knows the truth
+chaos: venv ## SEED=, SECONDS=120: everything breaks under applications that know the truth
 	@PYTHONPATH=tests $(BIN)/python -m support.chaos $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS))
+
+chaos-defects: venv ## services that are broken on purpose: the chaos machine notices each
+	@PYTHONPATH=tests $(BIN)/python -m support.chaos.noticed
 
 schedules: venv ## SEED=, SECONDS=600, MIX=: the real code under chosen orders of steps, every one for small mixes
 	@PYTHONPATH=tests $(BIN)/python -m support.schedules $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(MIX),--mix '$(MIX)')

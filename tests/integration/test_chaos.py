@@ -1,30 +1,49 @@
-"""Services die and come back, two at a time, while an application works: nothing lost, nothing back.
+"""Samples of the chaos machine: everything breaks under applications that know the truth.
 
-``SEED`` and ``SECONDS`` in the environment choose another run or a longer one.
+``SEED`` and ``SECONDS`` in the environment choose another run or a longer one; ``make chaos`` runs the
+whole, ``make chaos-defects`` shows that it notices services that are broken on purpose.
 """
 
 import os
+from dataclasses import replace
 
 import pytest
 
-from support.chaos import POLICIES, Chaos
-from support.haste import HASTE
-from support.mongod import ReplicaSet
-from support.services import SERVICES, Thermocline
+from support.chaos.machine import Size
+from support.chaos.noticed import noticed
+from support.chaos.report import summary
+from support.chaos.run import SAMPLE, run
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.timeout(900),
+    pytest.mark.usefixtures("mongod_binary"),
+]
 
 
-def test_every_service_dies_with_two_feeders_and_two_evictors(
-    secure_fast: ReplicaSet, secure_archive: ReplicaSet
-) -> None:
-    thermocline = Thermocline(secure_fast, secure_archive, POLICIES, environment=HASTE)
-    chaos = Chaos(thermocline, int(os.environ.get("SEED", "1")))
-    chaos.prepare()
-    with thermocline.logs_on_failure(), thermocline:
-        thermocline.wait_state("Active")
-        chaos.run(float(os.environ.get("SECONDS", "60")))
-        documents = chaos.verify()
-    print(f"{documents} documents equal; {chaos.summary()}")
-    disturbed = chaos.kills + chaos.freezes
-    assert set(SERVICES) <= set(disturbed), f"not every service was disturbed: {disturbed}"
+def test_nothing_is_lost_and_nothing_comes_back() -> None:
+    """Three members a tier, logins: services, members and links break; two feeders, two evictors."""
+    seed, seconds = os.environ.get("SEED", SAMPLE.seed), os.environ.get("SECONDS", SAMPLE.seconds)
+    result = run(replace(SAMPLE, seed=int(seed), seconds=float(seconds)))
+    told = summary(result)
+    print(told)
+    assert not result.violations, told
+    assert len(result.attempts) > 300, told
+
+
+@pytest.mark.parametrize("defect", ["skipped-id", "no-comparison"])
+def test_a_defect_is_noticed(defect: str) -> None:
+    """Without logins, a member a tier, nothing else broken: it is the defect that is seen."""
+    small = Size(registers=3, locks=1, orders=2, counters=1, banks=1, coroutines=4)
+    result = run(
+        replace(
+            SAMPLE,
+            seconds=25,
+            members=1,
+            logins=False,
+            defect=defect,
+            kinds=frozenset(),
+            size=small,
+        )
+    )
+    assert noticed(result), summary(result)

@@ -51,12 +51,13 @@ class Mongod:
         self.oplog_mb = oplog_mb
         self.extra = list(extra)
         self.port = free_port()
+        self.advertised: int | None = None
         self.process = Process(self._command(), self.log)
 
     @property
     def address(self) -> str:
-        """``host:port``."""
-        return f"127.0.0.1:{self.port}"
+        """``host:port`` as the set knows it: of a relay before it, where ``advertised`` names one."""
+        return f"127.0.0.1:{self.advertised or self.port}"
 
     @property
     def pid(self) -> int:

@@ -1,0 +1,117 @@
+"""What all clients of a run write down, from several threads."""
+
+import itertools
+import threading
+import time
+from collections.abc import Hashable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from pymongo.errors import (
+    BulkWriteError,
+    ConnectionFailure,
+    DuplicateKeyError,
+    OperationFailure,
+    PyMongoError,
+)
+
+from support.chaos.errors import name_of, outcome_of
+from support.chaos.histories import Attempt, Kind, Operation, Outcome, Violation
+
+
+class Record:
+    """Operations on registers, every attempt, and what was seen to be wrong at once.
+
+    Times count from the record's making, in seconds of the monotonic clock.
+    """
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._lock = threading.Lock()
+        self.operations: list[Operation] = []
+        self.attempts: list[Attempt] = []
+        self.violations: list[Violation] = []
+        self.values = itertools.count(1)
+        """Every value that is written is another one."""
+
+    def now(self) -> float:
+        """Seconds since the run began."""
+        return time.monotonic() - self._began
+
+    def keep(self, operation: Operation) -> None:
+        """One operation on a register is over."""
+        with self._lock:
+            self.operations.append(operation)
+
+    def note(self, client: str, what: str, began: float, error: BaseException | None) -> Outcome:
+        """One call of the driver is over; what an application may conclude from it."""
+        outcome, name = Outcome.DONE, ""
+        if isinstance(error, PyMongoError) and not is_duplicate(error):
+            name = name_of(error)
+            outcome = outcome_of(
+                _codes(error), _labels(error), isinstance(error, ConnectionFailure)
+            )
+        elif error is not None and not isinstance(error, PyMongoError):
+            outcome, name = Outcome.WRONG, f"{type(error).__name__}: {error}"
+        with self._lock:
+            self.attempts.append(Attempt(client, what, began, self.now(), outcome, name))
+        return outcome
+
+    def violate(self, promise: str, subject: str, trace: Iterable[object]) -> None:
+        """A wrong answer was seen."""
+        with self._lock:
+            lines = tuple(str(line) for line in trace)
+            self.violations.append(Violation(promise, subject, lines))
+
+
+class Register:
+    """One operation on a register under way: ``with Register(...) as op: op.result = ...``.
+
+    An error leaves its outcome unknown, a duplicate key is the result False.
+    """
+
+    def __init__(
+        self, record: Record, client: str, kind: Kind, key: Hashable, argument: Any = None
+    ) -> None:
+        self.record = record
+        self.unknown = False
+        self.result: Any = None
+        self._operation = Operation(client, kind, key, argument, None, record.now(), None)
+
+    def end(self, result: Any, *, note: str = "") -> None:
+        """It was answered."""
+        now = self.record.now()
+        self.record.keep(replace(self._operation, result=result, returned=now, note=note))
+
+    def fail(self, error: PyMongoError) -> None:
+        """It ended in an error."""
+        if is_duplicate(error):
+            self.end(False)
+            return
+        self.unknown = True
+        self.record.keep(replace(self._operation, note=name_of(error)))
+
+
+def is_duplicate(error: PyMongoError) -> bool:
+    """Whether it says for certain that a key exists already."""
+    if isinstance(error, BulkWriteError):
+        details = error.details
+        return not details["writeConcernErrors"] and all(
+            e["code"] == 11000 for e in details["writeErrors"]
+        )
+    return isinstance(error, DuplicateKeyError) and not (error.details or {}).get(
+        "writeConcernError"
+    )
+
+
+def _codes(error: PyMongoError) -> frozenset[int]:
+    if isinstance(error, BulkWriteError):
+        found = [*error.details["writeErrors"], *error.details["writeConcernErrors"]]
+        return frozenset(int(e["code"]) for e in found)
+    code = error.code if isinstance(error, OperationFailure) else None
+    return frozenset() if code is None else frozenset({int(code)})
+
+
+def _labels(error: PyMongoError) -> frozenset[str]:
+    known = ("RetryableWriteError", "TransientTransactionError", "UnknownTransactionCommitResult")
+    return frozenset(label for label in known if error.has_error_label(label))

@@ -1,0 +1,280 @@
+"""Relays between any two parts, in user space: links that are cut, slow, or deaf in one direction.
+
+A process of its own (``python -m support.chaos.relay``), told what to do by lines of JSON. Who a
+connection comes from is learnt from the kernel's table of sockets, so nobody has to be configured.
+"""
+
+import asyncio
+import json
+import random
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+HIGH_WATER = 1 << 20
+
+
+class Effect(StrEnum):
+    """What happens to a link. Bytes that were dropped never come later: the connection ends."""
+
+    CUT = "cut"
+    NO_REQUESTS = "requests lost"
+    NO_REPLIES = "replies lost"
+    SLOW = "slow"
+
+
+def drops(effect: Effect | None, forward: bool) -> bool:
+    """Whether bytes in this direction are lost."""
+    return effect is Effect.CUT or effect is (Effect.NO_REQUESTS if forward else Effect.NO_REPLIES)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Between two parts, ``source`` being who connects; None: anyone."""
+
+    source: str | None
+    target: str | None
+    effect: Effect
+
+    def concerns(self, source: str, target: str) -> bool:
+        """Whether it is about this link."""
+        return self.source in (None, source) and self.target in (None, target)
+
+
+def effect_on(rules: Mapping[int, Rule], source: str, target: str) -> Effect | None:
+    """The worst that any rule says of a link."""
+    found = {rule.effect for rule in rules.values() if rule.concerns(source, target)}
+    return next((effect for effect in Effect if effect in found), None)
+
+
+class Sources:
+    """Which process a loopback connection comes from."""
+
+    def __init__(self) -> None:
+        self.pids: dict[int, str] = {}
+
+    def find(self, port: int) -> str:
+        """The name of the process that connected from this port; ``application`` if it is none of ours."""
+        inode = self._inode(port)
+        if inode is None:
+            return "application"
+        wanted = f"socket:[{inode}]"
+        for pid, name in self.pids.items():
+            try:
+                for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+                    try:
+                        if str(descriptor.readlink()) == wanted:
+                            return name
+                    except OSError:
+                        continue
+            except OSError:
+                continue
+        return "application"
+
+    @staticmethod
+    def _inode(port: int) -> str | None:
+        suffix = f":{port:04X}"
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[1].endswith(suffix):
+                return fields[9]
+        return None
+
+
+class Relay:
+    """All links of a cluster."""
+
+    def __init__(self) -> None:
+        self.rules: dict[int, Rule] = {}
+        self.sources = Sources()
+        self.links: set[Link] = set()
+        self.delay = random.Random(1)
+
+    async def listen(self, name: str, target: int) -> int:
+        """A new port that leads to ``target``."""
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: Link(self, name, target).near, "127.0.0.1", 0)
+        return int(server.sockets[0].getsockname()[1])
+
+    def change(self, rules: dict[int, Rule]) -> None:
+        """Other rules are in force; connections that lost something end where their link works again."""
+        self.rules = rules
+        for link in list(self.links):
+            link.effect = effect_on(rules, link.source, link.name)
+            if link.doomed and link.effect in (None, Effect.SLOW):
+                link.abort()
+
+
+class Link:
+    """One relayed connection: two ends."""
+
+    def __init__(self, relay: Relay, name: str, target: int) -> None:
+        self.relay = relay
+        self.name = name
+        self.target = target
+        self.source = "application"
+        self.effect: Effect | None = None
+        self.doomed = False
+        self.near = End(self, forward=True)
+        self.far = End(self, forward=False)
+        self.near.peer, self.far.peer = self.far, self.near
+
+    def opened(self) -> None:
+        """Somebody connected."""
+        self.relay.links.add(self)
+        assert self.near.transport is not None
+        port = self.near.transport.get_extra_info("peername")[1]
+        self.source = self.relay.sources.find(port)
+        self.effect = effect_on(self.relay.rules, self.source, self.name)
+        self.near.task = asyncio.ensure_future(self._connect())
+
+    async def _connect(self) -> None:
+        try:
+            await asyncio.get_running_loop().create_connection(
+                lambda: self.far, "127.0.0.1", self.target
+            )
+        except OSError:
+            self.near.close()
+
+    def lose(self) -> None:
+        """Something was lost: whatever happens, this connection has no future."""
+        self.doomed = True
+
+    def abort(self) -> None:
+        """Reset both ends."""
+        self.relay.links.discard(self)
+        for end in (self.near, self.far):
+            if end.transport is not None:
+                end.transport.abort()
+
+    def ended(self, end: "End") -> None:
+        """One end was closed."""
+        if drops(self.effect, end.forward):
+            self.lose()
+            return
+        self.relay.links.discard(self)
+        assert end.peer is not None
+        end.peer.finish()
+
+
+class End(asyncio.Protocol):
+    """One end of a link; what it receives goes to the other one."""
+
+    def __init__(self, link: Link, *, forward: bool) -> None:
+        self.link = link
+        self.forward = forward
+        self.peer: End | None = None
+        self.transport: asyncio.Transport | None = None
+        self.task: asyncio.Future[None] | None = None
+        self._waiting: list[bytes] = []
+        self._due = 0.0
+        self._finishing = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
+        self.transport = transport  # type: ignore[assignment] # uvloop's isn't a subclass
+        assert self.transport is not None
+        if self.forward:
+            self.link.opened()
+            return
+        for data in self._waiting:
+            self.transport.write(data)
+        self._waiting.clear()
+        if self._finishing:
+            self.transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        link, peer = self.link, self.peer
+        assert peer is not None
+        if link.effect is None and not self._due:
+            peer.put(data)
+        elif drops(link.effect, self.forward) or link.doomed:
+            link.lose()
+        else:
+            self._later(data)
+
+    def _later(self, data: bytes) -> None:
+        loop = asyncio.get_running_loop()
+        wait = self.link.relay.delay.uniform(0.01, 0.25) if self.link.effect is Effect.SLOW else 0
+        self._due = max(self._due, loop.time() + wait)
+        loop.call_at(self._due, self._deliver, data, self._due)
+
+    def _deliver(self, data: bytes, due: float) -> None:
+        if drops(self.link.effect, self.forward) or self.link.doomed:
+            self.link.lose()
+            return
+        assert self.peer is not None
+        self.peer.put(data)
+        if due == self._due:
+            self._due = 0.0
+            if self._finishing:
+                self.peer.close()
+
+    def put(self, data: bytes) -> None:
+        """Send it, or keep it until this end is connected."""
+        if self.transport is None:
+            self._waiting.append(data)
+        else:
+            self.transport.write(data)
+
+    def finish(self) -> None:
+        """The other end was closed: close when everything was sent."""
+        self._finishing = True
+        assert self.peer is not None
+        if not self.peer._due:
+            self.close()
+
+    def close(self) -> None:
+        """Close this end, now or once it is connected."""
+        self._finishing = True
+        if self.transport is not None:
+            self.transport.close()
+
+    def pause_writing(self) -> None:
+        if self.peer is not None and self.peer.transport is not None:
+            self.peer.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self.peer is not None and self.peer.transport is not None:
+            self.peer.transport.resume_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.link.ended(self)
+
+
+async def serve() -> None:
+    """Follow the commands on standard input until it ends."""
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    relay = Relay()
+    while line := await reader.readline():
+        command = json.loads(line)
+        answer: dict[str, Any] = {}
+        if command["do"] == "listen":
+            answer["port"] = await relay.listen(command["name"], command["target"])
+        elif command["do"] == "pids":
+            relay.sources.pids = {int(pid): name for pid, name in command["pids"].items()}
+        elif command["do"] == "rules":
+            relay.change(
+                {int(i): Rule(s, t, Effect(e)) for i, (s, t, e) in command["rules"].items()}
+            )
+        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.flush()
+
+
+def main() -> None:
+    """Run it."""
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(serve())
+    else:
+        uvloop.run(serve())
+
+
+if __name__ == "__main__":
+    main()
