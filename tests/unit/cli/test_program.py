@@ -1,12 +1,18 @@
 """The program as people call it."""
 
+import datetime as dt
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pymongo.errors import ServerSelectionTimeoutError
 from typer.testing import CliRunner
 
+from thermocline_cli import __main__ as program
 from thermocline_cli.__main__ import app
+from thermocline_cli.release import Standing
+from thermocline_common.coverage import Doubt
 
 ROOT = Path(__file__).parents[3]
 SAMPLES = sorted((ROOT / "docs" / "samples").glob("*.yaml"))
@@ -109,6 +115,57 @@ def test_explain_of_a_bad_manifest_prints_its_problems(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "2 problems" in result.output
     assert "geheim" not in result.output
+
+
+DOUBT = Doubt(dt.datetime(2026, 6, 1, tzinfo=dt.UTC), "find", ("missing 5",), 3)
+
+
+def test_release_lists_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [Standing("shop.orders", DOUBT)]
+    monkeypatch.setattr(program, "standing", lambda *_: found)
+    result = run(app, ["release", SHOP])
+    assert result.exit_code == 0
+    assert "shop.orders: its reads go to the archive" in result.output
+    assert "3 documents differed (noticed by find, 2026-06-01T00:00:00+00:00)" in result.output
+    assert "missing 5" in result.output
+    document = json.loads(run(app, ["release", SHOP, "-o", "json"]).output)
+    assert document[0]["doubt"]["since"] == "2026-06-01T00:00:00+00:00"
+    found.clear()
+    assert "nothing waits" in run(app, ["release", SHOP]).output
+
+
+@pytest.mark.parametrize(
+    ("doubts", "code", "said"),
+    [
+        ([DOUBT, DOUBT], 0, ["a.b: released", "a.c: released"]),
+        ([DOUBT, None], 1, ["a.b: released", "a.c: nothing to release"]),
+    ],
+)
+def test_release_says_what_was_there(
+    monkeypatch: pytest.MonkeyPatch, doubts: list[Doubt | None], code: int, said: list[str]
+) -> None:
+    def release(_manifest: Any, _credentials: Any, namespaces: list[str]) -> list[Standing]:
+        return [
+            Standing(namespace, doubt, doubt is not None)
+            for namespace, doubt in zip(namespaces, doubts, strict=True)
+        ]
+
+    monkeypatch.setattr(program, "release_namespaces", release)
+    result = run(app, ["release", SHOP, "a.b", "a.c"])
+    assert result.exit_code == code
+    assert all(text in result.output for text in said)
+
+
+def test_release_without_a_server_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*_: Any) -> list[Standing]:
+        raise ServerSelectionTimeoutError("fast-0.fast:27017: connection refused")
+
+    monkeypatch.setattr(program, "standing", unreachable)
+    result = run(app, ["release", SHOP])
+    assert result.exit_code == 2
+    assert "connection refused" in result.output
+    # The sample names Secrets: their files must be given.
+    assert run(app, ["release", SHOP, "a.b"]).exit_code == 2
 
 
 def test_version_and_help() -> None:
