@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from pymongo import MongoClient
-from pymongo.errors import PyMongoError
+from pymongo.errors import OperationFailure, PyMongoError
 from typer.testing import CliRunner
 
 from support.haste import HASTE
@@ -256,6 +256,13 @@ def test_a_wrong_document_is_found_named_and_kept_from_readers(
             # Writes go on, and are seen at once.
             shop.missing.update_one({"_id": 5}, {"$inc": {"v": 1}})
         assert client.shop.missing.find_one({"_id": 5})["v"] == 7  # type: ignore[index]
+        with client.start_session() as session, session.start_transaction():
+            shop = client.shop
+            shop.changed.update_one({"_id": 6}, {"$inc": {"v": 1}}, session=session)
+            with pytest.raises(OperationFailure) as refused:
+                shop.changed.find_one({"_id": 3}, session=session)
+            assert refused.value.code == 263
+            session.abort_transaction()
         # The fast tier lacks it, and isn't trusted with what a filter matches either.
         assert client.shop.missing.update_many(RECENT, {"$set": {"w": 1}}).matched_count == 10
         assert second.status()["proxy"]["routes"]["archive"]["in-doubt"] >= 3
