@@ -1,10 +1,11 @@
 """What people do to a running system meanwhile: modes, policies and indexes change, from a seed."""
 
+import contextlib
 import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from support.differential.layout import (
@@ -51,7 +52,7 @@ class Changes:
         self._tally = tally
         self._policies = {policy["namespace"]: policy for policy in policies(streams)}
         self._switches: Counter[str] = Counter()
-        self._everywhere = 0
+        self._busy: set[str] = set()
         self._indexed = False
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -66,9 +67,18 @@ class Changes:
         self._stop.set()
         self._thread.join(3 * WAIT_SECONDS)
 
-    def switches(self, namespace: str) -> int:
-        """Grows before a namespace is switched, for whatever reason that is known here."""
-        return self._switches[namespace] + self._everywhere
+    def switches(self, namespace: str) -> tuple[int, bool]:
+        """Another number whenever a switch of the namespace began or ended; whether one is under way."""
+        return self._switches[namespace], namespace in self._busy
+
+    @contextlib.contextmanager
+    def _switching(self, *namespaces: str) -> Iterator[None]:
+        """Streams of these namespaces may end meanwhile."""
+        self._busy.update(namespaces)
+        self._switches.update(namespaces)
+        yield
+        self._switches.update(namespaces)
+        self._busy.difference_update(namespaces)
 
     def _run(self) -> None:
         try:
@@ -90,13 +100,12 @@ class Changes:
 
     def passthrough_and_back(self) -> None:
         """All of it."""
-        self._everywhere += 1
-        self._thermocline.manifest.change(mode="Passthrough")
-        self._wait("Passthrough", *self._policies)
-        self._rest()
-        self._everywhere += 1
-        self._thermocline.manifest.change(mode="Active")
-        self._active()
+        with self._switching(*self._policies):
+            self._thermocline.manifest.change(mode="Passthrough")
+            self._wait("Passthrough", *self._policies)
+            self._rest()
+            self._thermocline.manifest.change(mode="Active")
+            self._active()
         self._done("Passthrough and back")
 
     def longer_or_shorter(self) -> None:
@@ -114,28 +123,26 @@ class Changes:
         policy = self._policies.pop(namespace, None)
         if policy is None:
             return
-        self._switches[namespace] += 1
-        self._write()
-        self._wait("Passthrough", namespace)
-        self._rest()
-        self._switches[namespace] += 1
-        self._apply(policy)
-        self._active()
+        with self._switching(namespace):
+            self._write()
+            self._wait("Passthrough", namespace)
+            self._rest()
+            self._apply(policy)
+            self._active()
         self._done("without policy and back")
 
     def with_policy(self) -> None:
         """The untiered one is tiered for a while."""
         namespace = NOTES.namespace
-        self._switches[namespace] += 1
         whole = {"namespace": namespace, "keep": "All"}
         aged = {"namespace": namespace, "ageField": "at", "maxAge": "8s"}
-        self._apply(self._random.choice((whole, aged)))
-        self._wait("Active", namespace)
-        self._rest()
-        self._switches[namespace] += 1
-        del self._policies[namespace]
-        self._write()
-        self._wait("Passthrough", namespace)
+        with self._switching(namespace):
+            self._apply(self._random.choice((whole, aged)))
+            self._wait("Active", namespace)
+            self._rest()
+            del self._policies[namespace]
+            self._write()
+            self._wait("Passthrough", namespace)
         self._done("untiered, tiered and back")
 
     def whole_for_a_while(self) -> None:
@@ -174,7 +181,6 @@ class Changes:
     def unique_index(self) -> None:
         """On a busy shared collection: no two documents ever have the same, so it changes no answer."""
         namespace = ORDERS.namespace
-        self._switches[namespace] += 1
         name = "p_serial"
         command: Document = {"dropIndexes": ORDERS.name, "index": name}
         if not self._indexed:
@@ -183,9 +189,10 @@ class Changes:
             index["partialFilterExpression"] = {"serial": {"$gt": 0}}
             command = {"createIndexes": ORDERS.name, "indexes": [index]}
         self._indexed = not self._indexed
-        for client in self._clients:
-            client[SHOP].command(command)
-        self._switches[namespace] += 1
+        with self._switching(namespace):
+            for client in self._clients:
+                client[SHOP].command(command)
+            self._wait("Active", namespace)  # from Passthrough, where the command has left it
         self._done("unique index under load")
 
     # Helpers

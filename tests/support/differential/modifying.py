@@ -104,8 +104,8 @@ class Modifying(Writes):
             {"q": {**by_id, "tag": "A"}, "u": {"$inc": {"qty": 1}}, "collation": LOOSE},
         ]  # fmt: skip
         statement = self.random.choice(choices)
-        command = {"update": collection.name, "updates": [statement]}
         limit = COLLATED if "collation" in statement and has_letters(self.ids[index]) else None
+        command = {"update": collection.name, "updates": [statement]}
         touched = (self.ids[index],)
         kind = "special update"
         return self.writing(

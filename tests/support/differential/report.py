@@ -42,6 +42,17 @@ class Places:
             f"\n  record  {record}\n  archive {held[2]}"
         )
 
+    def standing(self, namespace: str) -> str:
+        """The coverage document, and the UUIDs of the collections that both tiers have now."""
+        database, _, collection = namespace.partition(".")
+        uuids = {}
+        tiers = (("fast", self._thermocline.fast), ("archive", self._thermocline.archive))
+        for name, replica_set in tiers:
+            with replica_set.client() as client:
+                found = client[database].list_collections(filter={"name": collection})
+                uuids[name] = [entry["info"].get("uuid") for entry in found]
+        return f"coverage of {namespace}: {self._thermocline.coverage(namespace)}\n  collections {uuids}"
+
     def describe(
         self,
         place: str,
@@ -68,7 +79,7 @@ class Places:
         ids = list(step.touched) or [_decoded(raw).get("_id") for raw in different][:5]
         if step.name not in ("renameCollection", "dropDatabase", "listCollections"):
             lines += [self.where(step.namespace, value) for value in ids if value is not None]
-            lines.append(f"coverage: {self._thermocline.coverage(step.namespace)}")
+            lines.append(self.standing(step.namespace))
         return "\n".join(lines)
 
 

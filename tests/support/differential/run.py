@@ -6,7 +6,7 @@ import itertools
 import random
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from bson import decode, encode
@@ -73,7 +73,7 @@ class Differential:
         self.places = Places(oracle, thermocline)
         self._stop = threading.Event()
         self._failures: list[BaseException] = []
-        self._switched: Any = lambda namespace: 0
+        self._switched: Callable[[str], tuple[int, bool]] = lambda namespace: (0, False)
 
     @property
     def collections(self) -> list[Collection]:
@@ -221,7 +221,7 @@ class Differential:
                 time.sleep(step.pause)
             if step.limit is not None:  # if it is refused, nobody else is asked
                 answered = self._ask(proxied, step, command)
-                if answered[0].get("code") == step.limit.code:
+                if step.limit.code in codes(answered[0]):
                     self.tally.refused[step.limit.name] += 1
                     return
             expected = plain.answer(step, step.on_plain or command)
@@ -272,6 +272,7 @@ class Differential:
         lines += [f"  {each.database} {each.command}" for each in transaction.steps]
         lines += [f"plain:   {expected}", f"proxied: {answered}"]
         lines += [self.places.where(step.namespace, value) for value in step.touched]
+        lines += [self.places.standing(ns) for ns in {s.namespace for s in transaction.steps}]
         raise Mismatch("\n".join(lines))
 
     def verify(self) -> int:

@@ -29,8 +29,8 @@ Stream = CollectionChangeStream[RawBSONDocument]
 class Watch:
     """One collection's change streams, as far as one partition's documents go.
 
-    ``state_of``: a number that grows whenever the namespace is about to be switched, where streams
-    end by design.
+    ``state_of``: another number whenever a switch of the namespace began or ended, and whether one is under
+    way: streams end then by design.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Watch:
         partition: int,
         ids: list[Any],
         clients: tuple[Client, Client],
-        state_of: Callable[[str], int],
+        state_of: Callable[[str], tuple[int, bool]],
         tally: Tally,
         chance: random.Random,
     ) -> None:
@@ -56,7 +56,7 @@ class Watch:
         ]  # fmt: skip
         self._pipeline = [{"$match": {"documentKey": {"$exists": True}, "$or": mine}}]
         self._number = 0
-        self._state = 0
+        self._state = (0, False)
         self._streams: tuple[Stream, Stream] | None = None
         self.in_order = True
         self.open()
@@ -93,7 +93,8 @@ class Watch:
             answered = self._read(1, fence)
         except OperationFailure as error:
             labels = (error.details or {}).get("errorLabels", ())
-            switched = self._state_of(self.collection.namespace) != self._state
+            count, under_way = self._state_of(self.collection.namespace)
+            switched = under_way or (count, under_way) != self._state
             if error.code != HISTORY_LOST or "NonResumableChangeStreamError" not in labels:
                 return f"the stream ended with {error.code} {labels}"
             if not switched:
