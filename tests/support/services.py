@@ -145,8 +145,8 @@ class ServiceProcess:
 class Thermocline:
     """Both tiers' services on one manifest. Logins are on where the tiers' are.
 
-    ``collections``: as in the resource. ``environment``: for every service's process. The
-    application's user (``accounts.APPLICATION``) may read and write everywhere.
+    ``collections``: as in the resource. ``environment``: for every service's process. ``roles``: of the
+    application's user (``accounts.APPLICATION``).
     """
 
     def __init__(
@@ -161,12 +161,14 @@ class Thermocline:
         spec: Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
         directory: Path | None = None,
+        roles: Sequence[str] = ("readWriteAnyDatabase",),
     ) -> None:
         self.fast = fast
         self.archive = archive
         self._owned = directory is None
         self.directory = directory or Path(tempfile.mkdtemp(prefix="thermocline-services-"))
         self.environment = environment
+        self.roles = roles
         self.secure = archive.keyfile is not None
         self.namespaces = [str(entry["namespace"]) for entry in collections]
         self.credentials: Path | None = None
@@ -227,7 +229,7 @@ class Thermocline:
                 accounts.drop_users(self.fast)
                 accounts.drop_users(self.archive)
                 accounts.create_service_users(self.fast, self.archive, databases)
-                accounts.create_application_user(self.fast, self.archive)
+                accounts.create_application_user(self.fast, self.archive, roles=self.roles)
             for name in only:
                 self.services[name].start()
             if wait:

@@ -42,7 +42,14 @@ Drawn = TypeVar("Drawn")
 def make(fast: ReplicaSet, archive: ReplicaSet, streams: int) -> Thermocline:
     """All services, with a second proxy, on the policies of the start; not started."""
     # A busy machine may take longer than a shorter lease to renew it.
-    thermocline = Thermocline(fast, archive, policies(streams), environment=ENVIRONMENT, lease="1s")
+    thermocline = Thermocline(
+        fast,
+        archive,
+        policies(streams),
+        environment=ENVIRONMENT,
+        lease="1s",
+        roles=("readWriteAnyDatabase", "dbAdminAnyDatabase"),  # collMod, dropDatabase
+    )
     thermocline.services[SECOND_PROXY] = thermocline.make_service("proxy", SECOND_PROXY)
     return thermocline
 
