@@ -6,7 +6,7 @@ from typing import Any
 import bson
 
 from thermocline_common.coverage import Tier
-from thermocline_common.spec.models import ArchiveReads, Manifest, Routing, TierSpec
+from thermocline_common.spec.models import ArchiveReads, Manifest, Mode, Routing, TierSpec
 
 MAX_LEASE_SECONDS = 5.0
 
@@ -18,6 +18,7 @@ class Settings:
     ``relaxed``: namespaces whose archive reads skip the barrier. ``default_preference``: the raw
     ``$readPreference`` of the archive for reads that state none, or None: the primary;
     ``fast_preference`` the fast tier's. ``verify``: the share of the fast tier's answers to check.
+    ``wanted``: the namespaces that are active, or are to be.
     """
 
     lease: float
@@ -30,6 +31,7 @@ class Settings:
     default_preference: bytes | None = None
     fast_preference: bytes | None = None
     verify: float = 0.0
+    wanted: frozenset[str] = frozenset()
 
     def preference(self, tier: Tier) -> bytes | None:
         """The raw ``$readPreference`` of a tier for reads that state none; None: the primary."""
@@ -55,6 +57,9 @@ def settings_of(manifest: Manifest) -> Settings:
         default_preference=_preference(spec.archive),
         fast_preference=_preference(spec.fast_tier),
         verify=proxy.verify,
+        wanted=frozenset(
+            policy.namespace for policy in spec.collections if spec.mode is Mode.ACTIVE
+        ),
     )
 
 

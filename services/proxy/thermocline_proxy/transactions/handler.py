@@ -9,7 +9,7 @@ import bson
 from pymongo.errors import OperationFailure, PyMongoError
 
 from thermocline_common import copy_in
-from thermocline_common.coverage import Coverage, State, Tier
+from thermocline_common.coverage import State, Tier
 from thermocline_common.coverage_store import read_one
 from thermocline_common.errors import Code, CommandError
 from thermocline_proxy.commands.catalog import Entry, Kind
@@ -29,6 +29,7 @@ from thermocline_proxy.transactions.pins import (
     Stated,
     api_elements,
     as_of,
+    same_activation,
     stated,
 )
 from thermocline_proxy.transactions.reading import read
@@ -39,8 +40,11 @@ from thermocline_proxy.transactions.refusals import (
     labelled,
     no_such_transaction,
     not_inside,
+    on_the_way,
     refused,
+    started_already,
     tiered_inside,
+    too_old,
     untiered_inside,
 )
 from thermocline_proxy.transactions.statement import Cold, Statement
@@ -109,16 +113,9 @@ class Transactions:
     async def _first(self, request: Request, entry: Entry, key: Key, said: Stated) -> bytes:
         known = self.pins.newest(key)
         if known is not None and said.number < known.number:
-            raise CommandError(
-                Code.TransactionTooOld,
-                f"Cannot start transaction {said.number} on this session because a newer "
-                f"transaction {known.number} has already started",
-            )
+            raise too_old(said.number, known.number)
         if known is not None and said.number == known.number:
-            raise CommandError(
-                Code.ConflictingOperationInProgress,
-                f"transaction {said.number} of this session has already been started",
-            )
+            raise started_already(said.number)
         touches = touched(request.command, entry)
         api = api_elements(request.command)
         snapshot = await self._settled(request, touches)
@@ -143,7 +140,7 @@ class Transactions:
             snapshot = await self._settled(request, touches)
             if not snapshot.touches_tiered(touches.all):
                 raise MustRepeat("a namespace was switched just now")
-            self._refuse(entry, touches, snapshot)
+            await self._refuse(entry, touches, snapshot, _sources(touches, snapshot))
             await self._choose_time(request, pin, snapshot)
             if not self._proxy.leases.alive(snapshot):
                 continue
@@ -186,7 +183,9 @@ class Transactions:
         fresh = _sources(touches, snapshot) - pin.touched
         if snapshot.touches_tiered(frozenset(fresh)):
             await self._abort(pin, request)
-            if any(_state(n, snapshot) is None for n in fresh):
+            tiered = {n for n in fresh if snapshot.touches_tiered(frozenset({n}))}
+            moving = any(_state(n, snapshot) is None for n in fresh)
+            if moving or on_the_way(pin.touched, tiered, self._proxy.settings().wanted):
                 await self._linger(snapshot)
                 raise conflict("a namespace is being switched between the tiers")
             raise tiered_inside(", ".join(sorted(touches.all)))
@@ -205,17 +204,23 @@ class Transactions:
                     await self._abort(pin, request)
                     await self._linger(live)
                     raise conflict(f"{namespace} is being switched between the tiers")
-                if state is State.ACTIVE and not _same(namespace, live, pin.snapshot):
+                if state is State.ACTIVE and not same_activation(namespace, live, pin.snapshot):
                     raise conflict(f"{namespace} was switched after the transaction began")
-            self._refuse(entry, touches, live)
+            await self._refuse(entry, touches, live, _sources(touches, live) | pin.touched)
             pin.touched |= fresh
         return await self._serve(request, entry, pin, touches, pin.snapshot)
 
-    def _refuse(self, entry: Entry, touches: Touched, snapshot: Snapshot) -> None:
-        """Raise for what a transaction on F can't do."""
-        for namespace in sorted(_sources(touches, snapshot)):
-            if _state(namespace, snapshot) is State.PASSTHROUGH:
-                raise untiered_inside(namespace)
+    async def _refuse(
+        self, entry: Entry, touches: Touched, snapshot: Snapshot, used: frozenset[str]
+    ) -> None:
+        """Raise for what a transaction on F that uses these namespaces can't do."""
+        here = sorted(_sources(touches, snapshot))
+        untiered = [n for n in here if _state(n, snapshot) is State.PASSTHROUGH]
+        if untiered and on_the_way(untiered, used - {*untiered}, self._proxy.settings().wanted):
+            await self._linger(snapshot)
+            raise MustRepeat(f"{untiered[0]} isn't yet where the manifest wants it")
+        if untiered:
+            raise untiered_inside(untiered[0])
         if entry.kind is Kind.DDL:
             raise refused(
                 f"{entry.name} on a tiered collection can't run in a transaction: run it before"
@@ -377,16 +382,6 @@ def _state(namespace: str, snapshot: Snapshot) -> State | None:
     if found is None:
         return None if namespace in snapshot.listed else State.PASSTHROUGH
     return None if found.coverage.state is State.PAUSING else found.coverage.state
-
-
-def _same(namespace: str, live: Snapshot, then: Snapshot) -> bool:
-    """Whether the namespace was active, in the same activation, when the transaction began."""
-    old = then.tierings.get(namespace)
-    return old is not None and _footing(old.coverage) == _footing(live.tierings[namespace].coverage)
-
-
-def _footing(coverage: Coverage) -> tuple[object, ...]:
-    return (coverage.state, coverage.epoch, coverage.fast_uuid, coverage.archive_uuid)
 
 
 def _of_lookup(error: PyMongoError) -> CommandError:

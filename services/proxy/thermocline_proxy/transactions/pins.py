@@ -127,3 +127,13 @@ def _published(coverage: Coverage, at: Timestamp) -> Coverage:
     if coverage.published_at is not None and coverage.published_at <= at:
         return coverage
     return replace(coverage, floor=None, complete=False)
+
+
+def same_activation(namespace: str, live: Snapshot, then: Snapshot) -> bool:
+    """Whether the namespace was active, in the same activation, when the transaction began."""
+    old = then.tierings.get(namespace)
+    return old is not None and _footing(old.coverage) == _footing(live.tierings[namespace].coverage)
+
+
+def _footing(coverage: Coverage) -> tuple[object, ...]:
+    return (coverage.state, coverage.epoch, coverage.fast_uuid, coverage.archive_uuid)

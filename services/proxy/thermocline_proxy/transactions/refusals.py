@@ -1,5 +1,6 @@
 """What a client is told: the errors of transactions, in MongoDB's codes and labels. Pure."""
 
+from collections.abc import Iterable, Set as AbstractSet
 from typing import Final
 
 from thermocline_common.errors import NOT_PRIMARY, Code, CommandError
@@ -40,9 +41,34 @@ def no_such_transaction(number: int) -> CommandError:
     )
 
 
+def too_old(number: int, newest: int) -> CommandError:
+    """A transaction that begins after a later one of its session has."""
+    return CommandError(
+        Code.TransactionTooOld,
+        f"Cannot start transaction {number} on this session because a newer transaction {newest} "
+        "has already started",
+    )
+
+
+def started_already(number: int) -> CommandError:
+    """A transaction that begins twice."""
+    return CommandError(
+        Code.ConflictingOperationInProgress,
+        f"transaction {number} of this session has already been started",
+    )
+
+
 def refused(message: str) -> CommandError:
     """What can't be done in a transaction over two tiers; the text says what to do instead."""
     return CommandError(Code.OperationNotSupportedInTransaction, message)
+
+
+def on_the_way(untiered: Iterable[str], tiered: Iterable[str], wanted: AbstractSet[str]) -> bool:
+    """Whether a transaction over these may soon be on one tier: ``wanted`` are to be tiered, the others not.
+
+    Namespaces are switched one after the other, when the mode or their policies change.
+    """
+    return any(n in wanted for n in untiered) or any(n not in wanted for n in tiered)
 
 
 def untiered_inside(namespace: str) -> CommandError:
