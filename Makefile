@@ -15,7 +15,7 @@ PYTEST := $(BIN)/pytest
 # A file stays in one process, with servers of its own; most tests wait rather than compute.
 PROCESSES ?= 2
 
-.PHONY: help venv lock demo test failed fmt lint types imports gate differential chaos chaos-defects schedules unit integration protocol compat cases crds bench check
+.PHONY: help venv lock demo test failed fmt lint types imports gate differential chaos chaos-defects schedules unit integration protocol compat cases crds fuzz bench check
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -71,6 +71,9 @@ schedules: venv ## SEED=, SECONDS=600, MIX=: the real code under chosen orders o
 
 differential: venv ## SEED=, SECONDS=30: random commands to a plain mongod and to Thermocline, compared
 	@PYTHONPATH=tests $(BIN)/python -m support.differential $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS))
+
+fuzz: venv ## FRAMES=1000000, SEED=: bent messages to a proxy that must neither stop answering nor grow
+	@PYTHONPATH=tests $(BIN)/python -m support.fuzzing $(if $(FRAMES),--frames $(FRAMES)) $(if $(SEED),--seed $(SEED))
 
 bench: venv ## ratios: the proxy against HAProxy, the feeder's rate and lag
 	@PYTHONPATH=tests $(BIN)/python bench/proxy_vs_haproxy.py

@@ -26,10 +26,14 @@ from thermocline_proxy.sessions import ClientSession
 from thermocline_proxy.times import has_tail, learn_tail, swap_tail, with_tail
 from thermocline_proxy.upstream import Pool, Upstream, next_request_id
 from thermocline_proxy.wire import opmsg
+from thermocline_proxy.wire.compression import COMPRESSED, Compressor, announced, pack, unpack
 from thermocline_proxy.wire.frames import FrameBuffer
 from thermocline_proxy.wire.header import (
+    CHECKSUM_PRESENT,
+    EXHAUST_ALLOWED,
     HEADER,
     INT32,
+    MAX_MESSAGE_SIZE,
     MORE_TO_COME,
     OP_MSG,
     ProtocolViolation,
@@ -41,6 +45,8 @@ from thermocline_proxy.wire.scan import scan
 log = logging.getLogger(__name__)
 
 _FIRST = BODY + 4
+_INLINE = 32 * 1024
+"""Messages of up to so many bytes are packed and unpacked at once; longer ones in another thread."""
 _monotonic = time.monotonic
 _length = INT32.unpack_from
 
@@ -55,7 +61,11 @@ class ClientProtocol(asyncio.Protocol):
         self._dispatcher = dispatcher
         self._connections = connections
         self.session = ClientSession(number, "")
-        self._buffer = FrameBuffer()
+        limits = proxy.limits
+        self._limit = MAX_MESSAGE_SIZE if limits is None else limits.message
+        self._buffer = FrameBuffer(self._limit)
+        self._compressor: Compressor | None = None
+        """How the command in hand was packed; its answer will be, too."""
         self._waiting: deque[bytes] = deque()
         self._busy = False
         self._closing = False
@@ -100,11 +110,11 @@ class ClientProtocol(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The client doesn't take its answers."""
-        self._flow.blocked = True
+        self._flow.block()
 
     def resume_writing(self) -> None:
         """It does again."""
-        self._flow.blocked = False
+        self._flow.unblock()
         self._pump()
 
     def eof_received(self) -> bool:
@@ -121,6 +131,7 @@ class ClientProtocol(asyncio.Protocol):
                 upstream, frame = routed
                 self._busy = True
                 self._frame = data
+                self._compressor = None
                 self._upstream = upstream
                 self._started = _monotonic()
                 upstream.sink = self
@@ -147,6 +158,17 @@ class ClientProtocol(asyncio.Protocol):
 
     def _begin(self, frame: bytes) -> None:
         self._busy = True
+        self._compressor = None
+        if frame[12:16] == COMPRESSED:
+            try:
+                if max(len(frame), announced(frame)) > _INLINE:
+                    self._frame = frame
+                    self._serve(frame)
+                    return
+                frame, self._compressor = unpack(frame, self._limit)
+            except ProtocolViolation:
+                self._close()
+                return
         self._frame = frame
         if frame[12:BODY] == PLAIN:
             try:
@@ -226,7 +248,13 @@ class ClientProtocol(asyncio.Protocol):
             self._serve(self._frame)
             return
         latency.relayed += 1
-        self._transport.write(frame)
+        if self._compressor is None:
+            self._transport.write(frame)
+        elif len(frame) <= _INLINE:
+            self._transport.write(pack(frame, self._compressor))
+        else:
+            self._task = asyncio.get_running_loop().create_task(self._deliver(frame))
+            return
         self._busy = False
         if self._sampler.share and clock is self._fast_clock:
             self._sampler.relayed(self._frame, frame, self.session.identity)
@@ -239,8 +267,7 @@ class ClientProtocol(asyncio.Protocol):
             return
         pool.latency.relayed += 1
         reply = self._proxy.exchange.received(pool, frame)
-        self._write_reply(reply.raw, HEADER.unpack_from(self._frame)[1])
-        self._done()
+        self._deliver_soon(reply.raw)
 
     def on_broken(self, connection: Upstream) -> None:
         """The member's connection ended behind a relayed command, which may have been executed."""
@@ -252,50 +279,103 @@ class ClientProtocol(asyncio.Protocol):
         name = self._frame[26 : self._frame.index(0, 26)].decode("utf-8", "replace")
         error = broken_error(pool.address, pool.tier, failure_labels(spans, name))
         self._proxy.observer.error(error.code_name)
-        self._write_reply(error_reply(error), HEADER.unpack_from(self._frame)[1])
+        self._deliver_soon(error_reply(error))
+
+    def _deliver_soon(self, body: bytes) -> None:
+        frame = self._reply(body, HEADER.unpack_from(self._frame)[1])
+        self._task = asyncio.get_running_loop().create_task(self._deliver(frame))
+
+    async def _deliver(self, frame: bytes) -> None:
+        """The end of the short path for answers that may take a while to pack."""
+        try:
+            await self._write(frame)
+        finally:
+            self._task = None
         self._done()
 
-    def _write_reply(self, body: bytes, response_to: int) -> None:
+    def _reply(self, body: bytes, response_to: int, flags: int = 0) -> bytes:
+        body = with_tail(body, self._fast_clock.tail)
+        return opmsg.encode(next_request_id(), response_to, body, flags=flags)
+
+    async def _write(self, frame: bytes) -> None:
+        compressor = self._compressor
+        if compressor is not None:
+            if len(frame) <= _INLINE:
+                frame = pack(frame, compressor)
+            else:
+                frame = await asyncio.to_thread(pack, frame, compressor)
         if not self._closing:
-            body = with_tail(body, self._fast_clock.tail)
-            self._transport.write(opmsg.encode(next_request_id(), response_to, body))
+            self._transport.write(frame)
 
     # The long path.
 
     async def _answer(self, frame: bytes) -> None:
         try:
+            if frame[12:16] == COMPRESSED:
+                frame, self._compressor = await asyncio.to_thread(unpack, frame, self._limit)
+                self._frame = frame
             await self._answer_frame(frame)
         except ProtocolViolation:
             self._close()
-        except Exception:
-            log.exception("a command of %s could not be answered", self.session.peer)
-            body = error_document(
-                Code.InternalError,
-                "the proxy failed to answer: see its log",
-                Code.InternalError.name,
-            )
-            self._write_reply(body, HEADER.unpack_from(frame)[1])
+        except Exception:  # noqa: BLE001  # logged there, unless the client is to blame
+            await self._apologize(frame)
         finally:
             self._task = None
         self._done()
 
+    async def _apologize(self, frame: bytes) -> None:
+        """Within an exception that nobody foresaw: damage within the documents, or a fault of the proxy."""
+        if HEADER.unpack_from(frame)[3] != OP_MSG:
+            self._close()
+            return
+        damage = opmsg.damage(frame)
+        if damage is None:
+            log.exception("a command of %s could not be answered", self.session.peer)
+            damage = WireError(Code.InternalError, "the proxy failed to answer: see its log")
+        if not opmsg.read_flags(frame) & MORE_TO_COME:
+            body = error_document(damage.code, damage.message, code_name(damage.code))
+            await self._write(self._reply(body, HEADER.unpack_from(frame)[1]))
+
     async def _answer_frame(self, frame: bytes) -> None:
         opcode = HEADER.unpack_from(frame)[3]
         if opcode != OP_MSG:
-            reply = await answer_legacy(frame, opcode, self._dispatcher, self.session)
-            if not self._closing:
-                self._transport.write(reply)
+            await self._write(await answer_legacy(frame, opcode, self._dispatcher, self.session))
             return
         flags = opmsg.read_flags(frame)
+        response_to: int = HEADER.unpack_from(frame)[1]
         try:
-            body = await self._dispatcher.answer(opmsg.parse(frame), self.session)
+            message = opmsg.parse(frame)
         except WireError as error:
             body = error_document(error.code, error.message, code_name(error.code))
+            if not flags & MORE_TO_COME:
+                await self._write(self._reply(body, response_to, flags & CHECKSUM_PRESENT))
+            return
+        while True:
+            body = await self._body(message)
+            if flags & MORE_TO_COME:
+                if error_code(body) in NOT_PRIMARY:
+                    raise ProtocolViolation("the primary changed under unacknowledged writes")
+                return
+            more = flags & EXHAUST_ALLOWED and self._goes_on(message, body)
+            reply = self._reply(
+                body, response_to, flags & CHECKSUM_PRESENT | (MORE_TO_COME if more else 0)
+            )
+            await self._write(reply)
+            if not more:
+                return
+            response_to = HEADER.unpack_from(reply)[1]
+            await self._flow.writable()
+
+    async def _body(self, message: opmsg.Message) -> bytes:
+        try:
+            return await self._dispatcher.answer(message, self.session)
+        except WireError as error:
+            return error_document(error.code, error.message, code_name(error.code))
         except CommandError as error:
             self._proxy.observer.error(error.code_name)
-            body = error_reply(error)
-        if flags & MORE_TO_COME:
-            if error_code(body) in NOT_PRIMARY:
-                raise ProtocolViolation("the primary changed under unacknowledged writes")
-            return
-        self._write_reply(body, HEADER.unpack_from(frame)[1])
+            return error_reply(error)
+
+    def _goes_on(self, message: opmsg.Message, body: bytes) -> bool:
+        """Whether an exhaust cursor has more to give, which the client gets without asking."""
+        asked = message.body.startswith(b"getMore\0", 5)
+        return asked and reply_cursor(body, 4) != 0 and not (self._closing or self._proxy.draining)

@@ -25,7 +25,7 @@ from thermocline_proxy.exchange import (
     failure_labels,
 )
 from thermocline_proxy.gateway import Proxy
-from thermocline_proxy.hello import common_limits, hello_reply
+from thermocline_proxy.hello import compression, hello_reply
 from thermocline_proxy.leased import leased
 from thermocline_proxy.ports import Reply, Request
 from thermocline_proxy.routing.snapshot import Snapshot
@@ -130,16 +130,13 @@ class Dispatcher:
         members = self._proxy.upstreams.members
         if not members[Tier.ARCHIVE].known:
             await members[Tier.ARCHIVE].wait(None, deadline)
-        known = [server for tier in (Tier.ARCHIVE, Tier.FAST) for server in members[tier].known]
-        limits = common_limits(
-            [
-                (s.min_wire_version, s.max_wire_version, s.logical_session_timeout_minutes)
-                for s in known
-            ]
-        )
+        limits = self._proxy.limits
         if limits is None:
             raise CommandError(Code.HostUnreachable, "no member of the archive can be reached")
         extra: dict[str, Any] = {}
+        session.compression = compression(command, session.compression)
+        if session.compression:
+            extra["compression"] = session.compression
         wanted = command.get("saslSupportedMechs")
         if isinstance(wanted, str):
             with contextlib.suppress(CommandError):  # without it, a driver asks for its default

@@ -8,6 +8,7 @@ from thermocline_common.coverage import Tier
 from thermocline_proxy.back_pressure import BackPressure
 from thermocline_proxy.cursors import Cursors
 from thermocline_proxy.exchange import TierExchange, Upstreams
+from thermocline_proxy.hello import Limits, common_limits
 from thermocline_proxy.logins import Logins
 from thermocline_proxy.observe import Observer
 from thermocline_proxy.ports import Gateway, Request
@@ -38,6 +39,24 @@ class Proxy:
         """Wait as long as writers have to, because replay is behind. Raises ``CommandError`` 50 or 262."""
         hold = self.settings().barrier_timeout
         await self.pressure.admit(request.command.size, request.deadline, hold)
+
+    @property
+    def limits(self) -> Limits | None:
+        """What all members of both tiers can do that can be reached now; None where none can."""
+        return common_limits(
+            [
+                Limits(
+                    server.min_wire_version,
+                    server.max_wire_version,
+                    server.logical_session_timeout_minutes,
+                    server.max_bson_size,
+                    server.max_message_size,
+                    server.max_write_batch_size,
+                )
+                for members in self.upstreams.members.values()
+                for server in members.known
+            ]
+        )
 
     def clock(self, tier: Tier) -> TierClock:
         """The cluster times of a tier."""

@@ -1,37 +1,69 @@
 """The answer to hello: the proxy is a ``mongos``, with the limits of the tiers behind it. Pure."""
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import bson
 from bson.objectid import ObjectId
 
-from thermocline_proxy.wire.header import MAX_DOCUMENT_SIZE, MAX_MESSAGE_SIZE, MAX_WRITE_BATCH
+from thermocline_common.errors import CommandError
+from thermocline_proxy.commands.command import Command
+from thermocline_proxy.wire.compression import agreed
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What all members that can be reached have in common.
+    """What one member can do, or what several have in common. Sizes in bytes.
 
-    ``session_minutes``: None where a member has no sessions.
+    ``session_minutes``: None where a member has no sessions. ``batch``: statements of one write.
     """
 
     min_wire: int
     max_wire: int
     session_minutes: int | None
+    document: int
+    message: int
+    batch: int
 
 
-def common_limits(members: list[tuple[int, int, int | None]]) -> Limits | None:
-    """Of (min wire version, max wire version, session minutes) of each member; None of no member."""
+def common_limits(members: Sequence[Limits]) -> Limits | None:
+    """What every member can do; None of no member."""
     if not members:
         return None
-    minutes = [member[2] for member in members if member[2] is not None]
+    minutes = [member.session_minutes for member in members if member.session_minutes is not None]
     return Limits(
-        max(member[0] for member in members),
-        min(member[1] for member in members),
+        max(member.min_wire for member in members),
+        min(member.max_wire for member in members),
         min(minutes) if len(minutes) == len(members) else None,
+        min(member.document for member in members),
+        min(member.message for member in members),
+        min(member.batch for member in members),
+    )
+
+
+def compression(command: Command, before: tuple[str, ...]) -> tuple[str, ...]:
+    """The compressors to answer a hello with; one that names none keeps those from ``before``.
+
+    Raises ``CommandError`` 14 for a list that is none.
+    """
+    if "compression" not in command.fields:
+        return before
+    wanted = command.get("compression")
+    if not isinstance(wanted, list):
+        raise _wrong_type("compression", "array")
+    for place, name in enumerate(wanted):
+        if not isinstance(name, str):
+            raise _wrong_type(f"compression.{place}", "string")
+    return agreed(wanted)
+
+
+def _wrong_type(field: str, expected: str) -> CommandError:
+    return CommandError(
+        14,
+        f"BSON field 'hello.{field}' is the wrong type, expected type '{expected}'",
+        code_name="TypeMismatch",
     )
 
 
@@ -55,9 +87,9 @@ def hello_reply(
     document["ismaster" if legacy else "isWritablePrimary"] = True
     document |= {
         "msg": "isdbgrid",
-        "maxBsonObjectSize": MAX_DOCUMENT_SIZE,
-        "maxMessageSizeBytes": MAX_MESSAGE_SIZE,
-        "maxWriteBatchSize": MAX_WRITE_BATCH,
+        "maxBsonObjectSize": limits.document,
+        "maxMessageSizeBytes": limits.message,
+        "maxWriteBatchSize": limits.batch,
         "localTime": now,
     }
     if limits.session_minutes is not None:

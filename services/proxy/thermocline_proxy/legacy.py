@@ -1,6 +1,7 @@
 """The opcodes that MongoDB 6.0 has left behind: hello by OP_QUERY, a polite refusal, or the end."""
 
 import bson
+from bson.errors import InvalidBSON
 
 from thermocline_common.errors import CommandError
 from thermocline_proxy.commands.command import Command, element
@@ -47,6 +48,8 @@ async def answer_legacy(
             )
         except CommandError as error:
             body = error_reply(error)
+        except (InvalidBSON, ValueError) as error:
+            raise ProtocolViolation(f"a damaged document: {error}") from error
     else:
         body = error_document(352, _UNSUPPORTED.format(name=command.name), code_name(352))
     return opquery.encode_reply(next_request_id(), request_id, body)

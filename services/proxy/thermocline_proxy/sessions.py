@@ -14,7 +14,8 @@ from thermocline_proxy.ports import Identity
 class ClientSession:
     """One client connection. ``conversation``: the log-in that is under way.
 
-    ``peer``: ``host:port`` of the client. ``greeted``: it sent its metadata already.
+    ``peer``: ``host:port`` of the client. ``greeted``: it sent its metadata already. ``compression``:
+    what its last hello agreed on.
     """
 
     id: int
@@ -22,6 +23,7 @@ class ClientSession:
     identity: Identity | None = None
     conversation: Any = None
     greeted: bool = False
+    compression: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

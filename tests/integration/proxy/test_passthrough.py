@@ -215,22 +215,6 @@ def test_unacknowledged_writes(passthrough: Thermocline) -> None:
         wait_until("all written", lambda: client.t.d.count_documents({}) == 50, 10)
 
 
-def test_exhaust_cursors_get_one_batch_a_request(passthrough: Thermocline) -> None:
-    with passthrough.client() as client:
-        client.t.c.insert_many([{"_id": n} for n in range(30)])
-    with Wire(passthrough.port) as wire:
-        cursor = wire.ask({"find": "c", "batchSize": 10, "$db": "t"})["cursor"]["id"]
-        more = {"getMore": Int64(cursor), "collection": "c", "batchSize": 10, "$db": "t"}
-        seen = 10
-        while cursor:
-            wire.send(message(more, flags=1 << 16))
-            reply = wire.receive()[2]["cursor"]
-            seen += len(reply["nextBatch"])
-            cursor = reply["id"]
-        assert seen == 30
-        assert wire.ask({"ping": 1, "$db": "admin"})["ok"] == 1
-
-
 def test_large_messages(passthrough: Thermocline) -> None:
     with passthrough.client() as client:
         client.t.c.insert_many([{"_id": n, "p": bytes(1_000_000)} for n in range(40)])

@@ -91,6 +91,9 @@ def test_checksums() -> None:
     assert bson.decode(opmsg.parse(good).body) == INSERT
     with pytest.raises(ProtocolViolation):
         opmsg.parse(good[:-1] + bytes([good[-1] ^ 1]))
+    made = opmsg.encode(7, 0, bson.encode(INSERT), {"documents": [bson.encode({})]}, flags=1)
+    assert opmsg.parse(made).flags == 1
+    assert bson.decode(opmsg.parse(made).body) == INSERT
 
 
 @given(st.binary(max_size=200))

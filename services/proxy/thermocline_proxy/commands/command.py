@@ -14,8 +14,10 @@ CODEC: CodecOptions[RawBSONDocument] = CodecOptions(
     document_class=RawBSONDocument,
     tz_aware=True,
     datetime_conversion=DatetimeConversion.DATETIME_MS,
+    unicode_decode_error_handler="surrogateescape",
 )
-"""Nested documents stay raw; dates are ``DatetimeMS``, because years beyond 9999 occur."""
+"""Nested documents stay raw; dates are ``DatetimeMS``, because years beyond 9999 occur. Strings that
+aren't UTF-8, which MongoDB takes, can be read here but not written again: nothing alters them."""
 
 
 class Command:

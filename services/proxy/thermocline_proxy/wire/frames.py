@@ -45,7 +45,8 @@ class FrameBuffer:
             if len(held) - start < length:
                 self._needed = length
                 break
-            frames.append(bytes(held[start : start + length]))
+            with memoryview(held) as view:
+                frames.append(bytes(view[start : start + length]))
             start += length
         if start:
             del held[:start]

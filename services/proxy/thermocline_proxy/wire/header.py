@@ -10,10 +10,9 @@ UINT32: Final = struct.Struct("<I")
 
 HEADER_SIZE: Final = 16
 MAX_MESSAGE_SIZE: Final = 48_000_000
-"""``maxMessageSizeBytes`` of every supported MongoDB; a longer message closes the connection."""
+"""``maxMessageSizeBytes`` of every supported MongoDB: the limit while no member was seen yet."""
 MAX_REPLY_SIZE: Final = MAX_MESSAGE_SIZE + 16_384
 MAX_DOCUMENT_SIZE: Final = 16 * 1024 * 1024
-MAX_WRITE_BATCH: Final = 100_000
 
 OP_REPLY: Final = 1
 OP_UPDATE: Final = 2001

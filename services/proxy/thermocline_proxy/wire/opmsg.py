@@ -2,8 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from thermocline_proxy.wire.checksum import verify
+import bson
+from bson.codec_options import CodecOptions, DatetimeConversion
+from bson.errors import InvalidBSON
+
+from thermocline_proxy.wire.checksum import sign, verify
 from thermocline_proxy.wire.header import (
     CHECKSUM_PRESENT,
     HEADER,
@@ -20,6 +25,10 @@ from thermocline_proxy.wire.scan import Spans, scan
 
 MIN_SIZE = 20
 _MAX_BODY = MAX_DOCUMENT_SIZE + 16_384
+_TOLERANT: CodecOptions[dict[str, Any]] = CodecOptions(
+    datetime_conversion=DatetimeConversion.DATETIME_MS,
+    unicode_decode_error_handler="replace",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +89,22 @@ def parse(frame: bytes) -> Message:
     return Message(HEADER.unpack_from(frame)[1], flags, body, spans, sequences)
 
 
+def damage(frame: bytes) -> WireError | None:
+    """What is wrong with the documents of a message that nobody could make sense of; None: nothing.
+
+    A command is read only as deep as its decision goes, so that nested damage shows late or never.
+    """
+    try:
+        message = parse(frame)
+        for document in (message.body, *(d for part in message.sequences.values() for d in part)):
+            bson.decode(document, _TOLERANT)
+    except WireError as error:
+        return error
+    except InvalidBSON as error:
+        return WireError(22, str(error))
+    return None
+
+
 def _document(frame: bytes, start: int, end: int, limit: int) -> tuple[bytes, int]:
     if end - start < 5:
         raise WireError(22, "BSON data has to be at least 5 bytes")
@@ -125,7 +150,7 @@ def encode(
     sequences: Mapping[str, Sequence[bytes]] | None = None,
     flags: int = 0,
 ) -> bytes:
-    """A whole OP_MSG of a raw body and raw document sequences."""
+    """A whole OP_MSG of a raw body and raw document sequences, with a checksum if the flags say so."""
     parts = [b"\0", body]
     for name, documents in (sequences or {}).items():
         encoded = name.encode() + b"\0"
@@ -133,4 +158,5 @@ def encode(
         parts += documents
     payload = b"".join(parts)
     header = HEADER.pack(MIN_SIZE + len(payload), request_id, response_to, OP_MSG)
-    return header + UINT32.pack(flags) + payload
+    frame = header + UINT32.pack(flags) + payload
+    return sign(frame) if flags & CHECKSUM_PRESENT else frame
