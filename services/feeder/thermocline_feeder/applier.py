@@ -3,13 +3,14 @@
 import asyncio
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pymongo.errors import OperationFailure, PyMongoError
 
 from thermocline_common.errors import Code, ThermoclineError
+from thermocline_common.fidelity import is_plain
 from thermocline_common.ids import DocId
 from thermocline_common.raw_reads import Client, find_raw
 from thermocline_feeder import writer
@@ -22,6 +23,7 @@ from thermocline_feeder.plan.batches import (
     total_bytes,
 )
 from thermocline_feeder.plan.failures import Writing, after_writing
+from thermocline_feeder.plan.known import Known
 from thermocline_feeder.plan.verdicts import Verdict
 
 log = logging.getLogger(__name__)
@@ -62,8 +64,11 @@ class Prepared:
     judge: Judge
     changes: int = 0
     read_at: float = 0.0
-    one_transaction: bool = False
     later: bool = False
+    fresh: Mapping[str, set[DocId]] = field(default_factory=dict)
+    """Ids by namespace that A probably lacks."""
+    pairs: Mapping[str, Hashable] = field(default_factory=dict)
+    """By namespace what names the present pair of collections; without it nothing is known or learned."""
 
 
 @dataclass(slots=True)
@@ -74,6 +79,15 @@ class _Attempt:
     reinsert: set[Key] = field(default_factory=set)
     most_bytes: int = MAX_BATCH_BYTES
     rounds: int = 0
+    plain: dict[str, set[DocId]] = field(default_factory=dict)
+    fresh: Mapping[str, set[DocId]] = field(default_factory=dict)
+    alike: Mapping[str, set[DocId]] = field(default_factory=dict)
+
+    def guess_no_more(self) -> bool:
+        """Write in the way that rests on nothing. Whether there was a guess that A lacks something."""
+        guessed = any(self.fresh.values())
+        self.fresh, self.alike = {}, {}
+        return guessed
 
     def drop(self, keys: set[Key]) -> None:
         self.verdicts = [v for v in self.verdicts if (v.namespace, v.id) not in keys]
@@ -87,12 +101,14 @@ class Applier:
         self._me = me
         self._limit = quarantine_limit
         self.quarantine: dict[Key, Quarantined] = {}
+        self.known = Known()
         self.parts_applied = 0
         self.conflicts = 0
 
     def reset(self, quarantine: Sequence[Quarantined]) -> None:
         """Take over what the checkpoint lists."""
         self.quarantine = {entry.key: entry for entry in quarantine}
+        self.known.clear()
 
     async def apply(self, prepared: Prepared) -> None:
         """Apply a batch and move the checkpoint with it.
@@ -100,18 +116,45 @@ class Applier:
         Raises :class:`writer.Fenced`, :class:`TooManyRefused`, :class:`CollectionReplaced`, or
         PyMongo's errors after some attempts; then nothing of the batch's checkpoint was written.
         """
-        attempt = _Attempt(list(prepared.verdicts))
+        attempt = self._begin(prepared)
+        try:
+            await self._until_applied(prepared, attempt)
+        except BaseException:
+            self.known.clear()  # whatever was committed of it
+            raise
+        self._settle(prepared, attempt)
+
+    def _begin(self, prepared: Prepared) -> _Attempt:
+        """What can be known of the batch beforehand."""
+        attempt = _Attempt(list(prepared.verdicts), fresh=prepared.fresh)
+        for verdict in prepared.verdicts:
+            if verdict.document is not None and is_plain(verdict.document):
+                attempt.plain.setdefault(verdict.namespace, set()).add(verdict.id)
+        attempt.alike = {
+            namespace: self.known.among(namespace, prepared.pairs[namespace], ids)
+            for namespace, ids in attempt.plain.items()
+            if namespace in prepared.pairs
+        }
+        return attempt
+
+    async def _until_applied(self, prepared: Prepared, attempt: _Attempt) -> None:
         retries = 0
         while True:
             try:
                 await self._once(prepared, attempt)
             except Unwritable as refusal:
+                attempt.guess_no_more()
                 self._refuse(attempt, (refusal.namespace, refusal.id), 0, str(refusal))
             except writer.Refused as refusal:
+                if attempt.guess_no_more() and after_writing(refusal.code) is Writing.CONFLICT:
+                    continue
                 retries = await self._after_refusal(prepared, attempt, refusal, retries)
             except writer.RefusedWhole as refusal:
+                attempt.guess_no_more()
                 retries = await self._after_whole(attempt, refusal, retries)
             except OperationFailure as error:
+                attempt.guess_no_more()
+                self.known.clear()
                 labels = (error.details or {}).get("errorLabels", ())
                 what = after_writing(error.code, labels)
                 if error.code in (Code.TransactionTooLargeForCache, 290):
@@ -122,9 +165,10 @@ class Applier:
                     raise
                 retries = await self._pause(retries, error)
             except PyMongoError as error:
+                attempt.guess_no_more()
+                self.known.clear()
                 retries = await self._pause(retries, error)
             else:
-                self._settle(prepared, attempt)
                 return
 
     async def _once(self, prepared: Prepared, attempt: _Attempt) -> None:
@@ -137,11 +181,16 @@ class Applier:
         if quarantine != self.quarantine:
             fields["quarantine"] = quarantine_field(quarantine.values())
         groups = parts(attempt.verdicts, attempt.most_bytes) or [[]]
-        reinsert, anew = frozenset(attempt.reinsert), frozenset(attempt.anew)
+        how = (
+            frozenset(attempt.reinsert),
+            frozenset(attempt.anew),
+            attempt.fresh,
+            attempt.alike,
+        )
         for group in groups[:-1]:
-            await writer.apply(self._archive, self._me, commands(group, reinsert, anew), {})
+            await writer.apply(self._archive, self._me, commands(group, *how), {})
             self.parts_applied += 1
-        await writer.apply(self._archive, self._me, commands(groups[-1], reinsert, anew), fields)
+        await writer.apply(self._archive, self._me, commands(groups[-1], *how), fields)
 
     def _quarantine_after(self, prepared: Prepared, attempt: _Attempt) -> dict[Key, Quarantined]:
         touched = prepared.touched
@@ -156,6 +205,18 @@ class Applier:
                 extra={"namespace": key[0], "code": after[key].code, "reason": after[key].reason},
             )
         self.quarantine = after
+        self._learn(prepared, attempt)
+
+    def _learn(self, prepared: Prepared, attempt: _Attempt) -> None:
+        written: dict[str, set[DocId]] = {}
+        for verdict in attempt.verdicts:
+            written.setdefault(verdict.namespace, set()).add(verdict.id)
+        for namespace, ids in written.items():
+            if namespace in prepared.pairs:
+                plain = attempt.plain.get(namespace, set()) & ids
+                self.known.learn(namespace, prepared.pairs[namespace], plain, ids - plain)
+            else:
+                self.known.forget(namespace)
 
     def _refuse(self, attempt: _Attempt, key: Key, code: int, reason: str) -> None:
         attempt.refused[key] = Quarantined(key[0], key[1], code, reason[:500])

@@ -144,7 +144,7 @@ def assemble(
         moves,
         states,
         collector,
-        ForeignWrites(tiers.archive, registry),
+        ForeignWrites(tiers.archive, registry, applier.known.forget),
         resync,
     )
 

@@ -3,7 +3,7 @@
 import logging
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from bson.binary import Binary
@@ -122,9 +122,15 @@ async def writes_since(archive: Client, namespace: str, start: Timestamp, end: T
 class ForeignWrites:
     """Counts per namespace since this process began to watch."""
 
-    def __init__(self, archive: Client, registry: Registry) -> None:
+    def __init__(
+        self,
+        archive: Client,
+        registry: Registry,
+        noticed: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._archive = archive
         self._registry = registry
+        self._noticed = noticed
         self.counts: Counter[str] = Counter()
         self._seen_to: dict[str, Timestamp | None] = {}
 
@@ -160,6 +166,7 @@ class ForeignWrites:
             return  # written through the proxy, while the archive takes the namespace's writes
         if not (namespace in expires and event["operationType"] == "delete"):
             self.counts[namespace] += 1
+            self._noticed(namespace)
 
 
 def _later(seen: Timestamp | None, since: Timestamp | None) -> Timestamp | None:

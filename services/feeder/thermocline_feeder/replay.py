@@ -76,6 +76,8 @@ class Replay:
     paused: Callable[[], bool]
     """Whether the manifest wants replay to hold still."""
     pause: Pause | None = None
+    give_way: Callable[[int, float], Awaitable[None]] | None = None
+    """Awaited after each batch with its documents and the seconds that it took: rests for readers of A."""
     figures: Figures = field(default_factory=Figures)
     time: Timestamp | None = None
     counted: Position | None = None
@@ -145,6 +147,7 @@ class Replay:
         self.registry.changed.clear()
         start = await self.open_from()
         self.time = start
+        self.applier.known.clear()
         watched = frozenset(self.registry.watched)
         stream = Stream(self.tiers.fast, self.settings.await_data, self._reply_events)
         self._stream = stream
@@ -266,7 +269,14 @@ class Replay:
             return judge(namespace, ids, state.documents, state.records, pair.archive)
 
         return Prepared(
-            verdicts, touched, self._fields(batch), judge_more, len(batch.changes), later=later
+            verdicts,
+            touched,
+            self._fields(batch),
+            judge_more,
+            len(batch.changes),
+            later=later,
+            fresh=batch.inserted(),
+            pairs={namespace: self.registry.pairs[namespace] for namespace in states},
         )
 
     def _fields(self, batch: Batch) -> Mapping[str, Any]:
@@ -329,6 +339,8 @@ class Replay:
             async with self._moved:
                 self.time = prepared.fields["time"]
                 self._moved.notify_all()
+            if self.give_way is not None:
+                await self.give_way(len(prepared.verdicts), now - began)
 
     async def passed(self, target: Timestamp) -> None:
         """Wait until the committed checkpoint is at or past ``target``."""

@@ -7,13 +7,14 @@ from typing import Any, cast
 
 import pytest
 from bson import decode, encode
-from pymongo.errors import OperationFailure
+from pymongo.errors import AutoReconnect, OperationFailure
 
-from thermocline_common.ids import DocId
+from thermocline_common.ids import DocId, wrap
 from thermocline_feeder import writer
 from thermocline_feeder.applier import Applier, Prepared
-from thermocline_feeder.checkpoint import Quarantined
-from thermocline_feeder.plan.batches import Command
+from thermocline_feeder.checkpoint import Fenced, Quarantined
+from thermocline_feeder.plan.batches import Command, Verb
+from thermocline_feeder.plan.known import Known
 from thermocline_feeder.plan.verdicts import Verdict
 
 NS = "shop.o"
@@ -28,6 +29,47 @@ def doc_id(number: int) -> DocId:
 
 def verdict(namespace: str, number: int, *, there: bool = True) -> Verdict:
     return Verdict(namespace, doc_id(number), encode({"_id": number}) if there else None)
+
+
+PAIR = {NS: "pair", OTHER: "pair"}
+
+
+@dataclass
+class Server:
+    """Holds documents as a server would: an insert of an ``_id`` that is there is refused. Counts the ways."""
+
+    present: set[int] = field(default_factory=set)
+    lost: list[Exception] = field(default_factory=list)
+    ways: list[dict[int, str]] = field(default_factory=list)
+
+    async def apply(
+        self, _: Any, __: uuid.UUID, commands: Sequence[Command], fields: Mapping[str, Any]
+    ) -> None:
+        way: dict[int, str] = {}
+        for command in commands:
+            for index, (i, statement) in enumerate(
+                zip(command.ids, command.statements, strict=True)
+            ):
+                number = decode(i.document())["_id"]
+                way[number] = command.verb.value
+                if command.verb is Verb.INSERT and number in self.present:
+                    raise writer.Refused(command, index, 11000, {})
+                if command.verb is Verb.UPDATE and isinstance(decode(statement)["u"], list):
+                    way[number] = "pipeline"
+        if self.lost:
+            raise self.lost.pop()
+        self.ways.append(way)
+        self.present |= way.keys()
+
+
+async def nobody(_: str, __: list[DocId]) -> list[Verdict]:
+    raise AssertionError
+
+
+def prepared(*numbers: int, fresh: bool = False, pairs: Mapping[str, str] = PAIR) -> Prepared:
+    verdicts = [verdict(NS, i) for i in numbers]
+    touched = {NS: {v.id for v in verdicts}}
+    return Prepared(verdicts, touched, DONE, nobody, fresh=touched if fresh else {}, pairs=pairs)
 
 
 @dataclass
@@ -132,3 +174,83 @@ async def test_a_document_that_no_write_can_bring_is_refused_without_a_try(
     assert [q.id for q in made.quarantine.values()] == [large.id]
     assert "too large" in next(iter(made.quarantine.values())).reason
     assert archive.last[0] == {(NS, 1)}
+
+
+REPEATED = wrap(b"\x10_id\0\1\0\0\0", b"\x10a\0\1\0\0\0", b"\x10a\0\2\0\0\0")
+
+
+async def ways(
+    monkeypatch: pytest.MonkeyPatch, server: Server, *batches: Prepared
+) -> list[dict[int, str]]:
+    """How each batch was written in the end."""
+    monkeypatch.setattr(writer, "apply", server.apply)
+    made = Applier(cast("Any", None), uuid.uuid4(), quarantine_limit=1_000)
+    for batch in batches:
+        await made.apply(batch)
+    assert not made.quarantine
+    return server.ways
+
+
+async def test_what_was_written_before_is_written_as_a_difference(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = await ways(monkeypatch, Server(), prepared(1, fresh=True), prepared(1, 2), prepared(2))
+    assert found == [{1: "documents"}, {1: "pipeline", 2: "updates"}, {2: "pipeline"}]
+
+
+async def test_an_insert_of_what_is_there_becomes_an_update(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After a restart, for example: the batch was applied and comes again."""
+    found = await ways(monkeypatch, Server({2}), prepared(1, 2, 3, fresh=True))
+    assert found == [{1: "updates", 2: "updates", 3: "updates"}]
+
+
+def not_plain() -> Prepared:
+    found = prepared(1)
+    found.verdicts[:] = [Verdict(NS, doc_id(1), REPEATED)]
+    return found
+
+
+@pytest.mark.parametrize(
+    "between",
+    [not_plain(), prepared(1, pairs={}), prepared(2, pairs={NS: "another pair"})],
+    ids=["a name repeats", "from elsewhere", "another pair"],
+)
+async def test_what_was_known_is_forgotten(
+    between: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipeline over a document that repeats a name would end the server."""
+    found = await ways(monkeypatch, Server(), prepared(1), between, prepared(1), prepared(1))
+    assert [way[1] for way in found if 1 in way][-2:] == ["updates", "pipeline"]
+
+
+async def test_after_an_error_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server()
+    monkeypatch.setattr(writer, "apply", server.apply)
+    made = Applier(cast("Any", None), uuid.uuid4(), quarantine_limit=1_000)
+    await made.apply(prepared(1, 2))
+    server.lost.append(AutoReconnect("closed"))
+    await made.apply(prepared(1))
+    assert server.ways[-1] == {1: "updates"}, "the same again would end the server again"
+    await made.apply(prepared(2))
+    assert server.ways[-1] == {2: "updates"}
+    server.lost.append(Fenced("another"))
+    with pytest.raises(Fenced):
+        await made.apply(prepared(2))
+    await made.apply(prepared(2))
+    assert server.ways[-1] == {2: "updates"}
+
+
+def test_the_oldest_ids_are_forgotten_first() -> None:
+    known = Known(limit=40)
+    for start in range(0, 100, 5):
+        known.learn(NS, "pair", {doc_id(i) for i in range(start, start + 5)}, set())
+        known.learn(OTHER, "pair", {doc_id(start)}, set())
+        assert known.among(OTHER, "pair", [doc_id(start)])
+    found = known.among(NS, "pair", [doc_id(i) for i in range(100)])
+    assert {doc_id(i) for i in range(85, 100)} <= found
+    assert len(found) <= 45
+    known.forget(NS)
+    assert not known.among(NS, "pair", found)
+    assert known.among(OTHER, "pair", [doc_id(95)])

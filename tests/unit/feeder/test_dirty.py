@@ -45,7 +45,10 @@ def raw_id(value: Any) -> bytes:
 
 T = Timestamp(100, 7)
 CASES = {
-    "insert": (event("insert", "shop", "a.b$ c", 5, T), Change(T, "shop.a.b$ c", UUID, raw_id(5))),
+    "insert": (
+        event("insert", "shop", "a.b$ c", 5, T),
+        Change(T, "shop.a.b$ c", UUID, raw_id(5), insert=True),
+    ),
     "delete": (
         event("delete", "shop", "o", {"x": 1}, T),
         Change(T, "shop.o", UUID, raw_id({"x": 1})),
@@ -73,7 +76,7 @@ def test_remembered_values_do_not_leak_between_events() -> None:
     parser = Parser()
     parser.parse(event("insert", "shop", "o", 1, Timestamp(1, 1)))
     assert parser.parse(event("insert", "shop", "p", 2, Timestamp(1, 2))) == Change(
-        Timestamp(1, 2), "shop.p", UUID, raw_id(2)
+        Timestamp(1, 2), "shop.p", UUID, raw_id(2), insert=True
     )
 
 
@@ -192,3 +195,21 @@ def test_one_id_in_several_types_is_dirty_once() -> None:
     found = [Change(T, "shop.o", UUID, raw_id(v)) for v in (5, 5.0, 6)]
     dirty = Batch(found).dirty()
     assert len(dirty["shop.o"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "inserted"),
+    [
+        ([(1, True)], {1}),
+        ([(1, True), (1, False)], {1}),
+        ([(1, False), (1, True)], set()),
+        ([(1, False), (2, True)], {2}),
+        ([(1, False)], set()),
+    ],
+    ids=["insert", "insert, update", "delete, insert", "another's insert", "update"],
+)
+def test_what_a_batch_inserts(changes: list[tuple[int, bool]], inserted: set[int]) -> None:
+    made = [Change(T, "shop.o", UUID, raw_id(i), insert=insert) for i, insert in changes]
+    made.append(Change(T, "shop.o", None, raw_id(9)))  # a record
+    found = Batch(made).inserted().get("shop.o", set())
+    assert {decode(i.document())["_id"] for i in found} == inserted

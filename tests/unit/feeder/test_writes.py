@@ -71,11 +71,52 @@ def test_deletes_come_first() -> None:
     ids=["dollar", "zero timestamp"],
 )
 def test_what_a_replacement_would_change_goes_through_a_pipeline(document: bytes) -> None:
-    statement = decode(commands([verdict(document)])[0].statements[0])
+    """Deleted first: over another document it would reach secondaries otherwise, or end the server."""
+    made = commands([verdict(document)])
+    assert shape(made) == [(Verb.DELETE, 1), (Verb.UPDATE, 1)]
+    statement = decode(made[1].statements[0])
     assert list(statement["u"][0]) == ["$replaceWith"]
-    # Deleted first, it is still written by the pipeline: an insert would change it too.
-    again = commands([verdict(document)], anew=frozenset({NS}))
-    assert shape(again) == [(Verb.DELETE, 1), (Verb.UPDATE, 1)]
+    assert statement["upsert"]
+    # Whatever else is said: an insert would change it too.
+    here = {NS: {ID}}
+    for found in (
+        commands([verdict(document)], anew=frozenset({NS})),
+        commands([verdict(document)], fresh=here, alike=here),
+    ):
+        assert shape(found) == shape(made)
+
+
+def test_what_is_known_of_the_archives_document_decides_how_it_is_written() -> None:
+    def ids(*numbers: int) -> dict[str, set[DocId]]:
+        return {NS: {DocId.of_document(encode({"_id": n})) for n in numbers}}
+
+    verdicts = [verdict(encode({"_id": i, "a": 1}), i) for i in range(4)]
+    how = ids(0, 1), ids(1, 2)
+    updates, inserts = commands(verdicts, frozenset(), frozenset(), *how)
+    assert [decode(s)["_id"] for s in inserts.statements] == [0, 1]
+    literal, replacement = map(decode, updates.statements)
+    assert literal == {
+        "q": {"_id": 2},
+        "u": [{"$replaceWith": {"$literal": {"_id": 2, "a": 1}}}],
+        "upsert": True,
+    }
+    assert replacement == {"q": {"_id": 3}, "u": {"_id": 3, "a": 1}, "upsert": True}
+    # Ids of another namespace say nothing; neither does anything where all is written anew.
+    other = [v._replace(namespace="shop.p") for v in verdicts]
+    assert shape(commands(other, frozenset(), frozenset(), *how)) == [(Verb.UPDATE, 4)]
+    assert shape(commands(verdicts, frozenset(), frozenset({NS}), *how)) == [
+        (Verb.DELETE, 4),
+        (Verb.INSERT, 4),
+    ]
+
+
+def test_documents_come_in_the_order_of_f() -> None:
+    numbers = [3, 1, 2]
+    documents = {
+        v.id: v.document for i in numbers if (v := verdict(encode({"_id": i}), i)).document
+    }
+    found = judge(NS, set(documents), documents, {})
+    assert [decode(v.id.document())["_id"] for v in found] == numbers
 
 
 @pytest.mark.parametrize(

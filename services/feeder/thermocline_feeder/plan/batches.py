@@ -3,7 +3,7 @@
 import re
 import struct
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -27,6 +27,7 @@ SLOW_SECONDS = 2.0
 
 _MAYBE_ZERO_TIMESTAMP = re.compile(rb"\x11[^\0]*\0{9}")
 _UPSERT = b"\x08upsert\0\1"
+_NOTHING: Mapping[str, Container[DocId]] = {}
 _UPSERT_AND_END = _UPSERT + b"\0"
 _INT = struct.Struct("<i")
 _KINDS = [bytes((kind,)) for kind in range(256)]
@@ -78,8 +79,17 @@ def commands(
     verdicts: Iterable[Verdict],
     reinsert: frozenset[tuple[str, DocId]] = frozenset(),
     anew: frozenset[str] = frozenset(),
+    fresh: Mapping[str, Container[DocId]] = _NOTHING,
+    alike: Mapping[str, Container[DocId]] = _NOTHING,
 ) -> list[Command]:
     """Deletes first, then writes, within the size of a command.
+
+    ``fresh``: by namespace, documents that the archive probably lacks: they are inserted, which costs it two
+    thirds of an upsert, and fails with a duplicate key where one is there. ``alike``: documents that are plain
+    (:func:`is_plain`) and are surely so in the archive too, as far as they are there: they are written by a
+    pipeline. The archive then logs only what changed and leaves alone the indexes that it doesn't concern,
+    where a replacement in a transaction looks each of them up in the catalog anew. Neither counts where
+    ``anew`` or ``reinsert`` say otherwise.
 
     ``reinsert``: documents that are deleted before they are written (a replacement can't change the
     type of an ``_id``, for example). ``anew``: namespaces in which everything is deleted first, so
@@ -90,6 +100,9 @@ def commands(
     inserts: _Groups = {}
     ordinary = not anew and not reinsert
     group: _Group | None = None
+    new: _Group | None = None
+    fresh_here: Container[DocId] = ()
+    alike_here: Container[DocId] = ()
     last = Verdict("", DocId(0, b"", b""), None)
     for verdict in verdicts:
         namespace, doc_id, document, archive_uuid = verdict
@@ -99,20 +112,29 @@ def commands(
             and len(document) <= SURELY_FITS
             and exact_form(document) is Form.REPLACEMENT
         ):
-            if group is None or (namespace, archive_uuid) != (last.namespace, last.archive_uuid):
-                group, last = _group(updates, verdict), verdict
-            group.statements.append(_replacement(doc_id, document))
-            group.ids.append(doc_id)
+            if (
+                group is None
+                or new is None
+                or (namespace, archive_uuid) != (last.namespace, last.archive_uuid)
+            ):
+                group, new, last = _group(updates, verdict), _group(inserts, verdict), verdict
+                fresh_here, alike_here = fresh.get(namespace, ()), alike.get(namespace, ())
+            if doc_id in fresh_here:
+                new.add(document, doc_id)
+            elif doc_id in alike_here:
+                group.add(_literal(doc_id, document), doc_id)
+            else:
+                group.add(_replacement(doc_id, document), doc_id)
             continue
         again = namespace in anew or (namespace, doc_id) in reinsert
-        if document is None or again:
+        form = Form.REPLACEMENT if document is None else exact_form(document)
+        if document is None or again or form is Form.PIPELINE:
             statement = wrap(b"\x03q\0" + doc_id.document(), _LIMIT_ONE)
             _group(deletes, verdict).add(statement, doc_id)
         if document is None:
             continue
         if len(document) > SURELY_FITS and len(document) + len(doc_id.value) > MOST_WITH_ID:
             raise Unwritable(namespace, doc_id, _TOO_LARGE)
-        form = exact_form(document)
         if form is Form.NONE:
             raise Unwritable(namespace, doc_id, _NO_FORM)
         if form is Form.REPLACEMENT and again:
@@ -120,10 +142,7 @@ def commands(
         elif form is Form.REPLACEMENT:
             _group(updates, verdict).add(_replacement(doc_id, document), doc_id)
         else:
-            literal = wrap(b"\x03$literal\0" + document)
-            update = b"\x04u\0" + array([(0x03, wrap(b"\x03$replaceWith\0" + literal))])
-            query = b"\x03q\0" + doc_id.document()
-            _group(updates, verdict).add(wrap(query, update, _UPSERT), doc_id)
+            _group(updates, verdict).add(_literal(doc_id, document), doc_id)
     result: list[Command] = []
     for verb, groups in ((Verb.DELETE, deletes), (Verb.UPDATE, updates), (Verb.INSERT, inserts)):
         for (namespace, archive_uuid), group in groups.items():
@@ -170,6 +189,13 @@ def _replacement(doc_id: DocId, document: bytes) -> bytes:
             _UPSERT_AND_END,
         )
     )
+
+
+def _literal(doc_id: DocId, document: bytes) -> bytes:
+    """``{q: {_id}, u: [{$replaceWith: {$literal: document}}], upsert: true}``."""
+    literal = wrap(b"\x03$literal\0" + document)
+    update = b"\x04u\0" + array([(0x03, wrap(b"\x03$replaceWith\0" + literal))])
+    return wrap(b"\x03q\0" + doc_id.document(), update, _UPSERT)
 
 
 def _by_size(statements: Sequence[bytes]) -> Iterator[slice]:

@@ -20,7 +20,7 @@ _SIZE = struct.Struct("<i")
 # The bytes between the token and the key of almost every event. Names and strings can't hold a NUL, so this
 # matches nothing else; an event that looks different is taken apart field by field.
 _USUAL = re.compile(
-    rb"\x02operationType\0.{4}(?:insert|update|replace|delete)\0"
+    rb"\x02operationType\0.{4}(insert|update|replace|delete)\0"
     rb"\x11clusterTime\0(.{8})"
     rb"\x05collectionUUID\0\x10\0\0\0\x04(.{16}\x03ns\0.{4}\x02db\0.{4}[^\0]*\0\x02coll\0.{4}[^\0]*\0\0)"
     rb"\x03documentKey\0",
@@ -32,7 +32,8 @@ class Change(NamedTuple):
     """One event. ``id``: the raw ``{_id: ...}`` of a dirty document, None where only time moves on.
 
     ``collection``: the UUID of the collection it happened in; None for removal records, which say
-    nothing about it. ``time``: F's cluster time; events of one transaction share it.
+    nothing about it. ``time``: F's cluster time; events of one transaction share it. ``insert``: the
+    document wasn't there before.
     """
 
     time: Timestamp
@@ -40,6 +41,7 @@ class Change(NamedTuple):
     collection: uuid.UUID | None = None
     id: bytes | None = None
     ddl: bool = False
+    insert: bool = False
 
 
 class Parser:
@@ -65,12 +67,14 @@ class Parser:
             start = usual.end()
             end = start + int(_SIZE.unpack_from(event, start)[0])
             if end == len(event) - 1:
-                time_raw, place_raw = usual.groups()
+                kind, time_raw, place_raw = usual.groups()
                 place = self._places.get(place_raw)
                 if place is None:
                     place = self._place(place_raw)
                 if place[0] is not names.DATABASE:
-                    return Change(self._timestamp(time_raw), place[0], place[1], event[start:end])
+                    key, insert = event[start:end], kind == b"insert"
+                    time = self._timestamp(time_raw)
+                    return Change(time, place[0], place[1], key, False, insert)
         found = fields(event)
         time = self._timestamp(found[b"clusterTime"][1])
         kind = found[b"operationType"][1][4:-1]
@@ -83,7 +87,7 @@ class Parser:
         key = found[b"documentKey"][1]
         if database == names.DATABASE:
             return _of_record(time, key) if name == names.REMOVED else Change(time)
-        return Change(time, namespace, self._uuid(found), key)
+        return Change(time, namespace, self._uuid(found), key, False, kind == b"insert")
 
     def _place(self, raw: bytes) -> tuple[str, uuid.UUID]:
         """Namespace and UUID; for coordination data the database alone."""
@@ -147,6 +151,20 @@ class Batch:
             if change.id is not None:
                 raw.setdefault(change.namespace, set()).add(change.id)
         return {ns: {id_of(i) for i in ids} for ns, ids in raw.items()}
+
+    def inserted(self) -> dict[str, set[DocId]]:
+        """Of the dirty ids, those whose first change is an insert: they weren't there before the batch."""
+        first: dict[tuple[str, bytes], bool] = {}
+        if not any(change.insert for change in self.changes):
+            return {}
+        for change in self.changes:
+            if change.id is not None:
+                first.setdefault((change.namespace, change.id), change.insert)
+        found: dict[str, set[DocId]] = {}
+        for (namespace, raw), insert in first.items():
+            if insert:
+                found.setdefault(namespace, set()).add(id_of(raw))
+        return found
 
     def collections(self) -> dict[str, set[uuid.UUID]]:
         """The UUIDs of collections in which the changes happened, by namespace."""

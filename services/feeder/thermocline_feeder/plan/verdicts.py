@@ -27,13 +27,15 @@ def judge(
     """One verdict for each id that the archive must change for; both maps are F's at one cluster time.
 
     F has it: those bytes. F has it not and a ``deleted`` record says so: delete. Anything else
-    (evicted, expired by a TTL rule, deleted by hand in F) changes nothing in the archive.
+    (evicted, expired by a TTL rule, deleted by hand in F) changes nothing in the archive. Documents
+    come in the order of ``documents``, which is that of F's index: the archive then finds neighbours
+    on the same pages.
     """
-    verdicts = []
+    verdicts = [
+        Verdict(namespace, doc_id, document, archive_uuid) for doc_id, document in documents.items()
+    ]
     for doc_id in ids:
-        document = documents.get(doc_id)
-        if document is not None:
-            verdicts.append(Verdict(namespace, doc_id, document, archive_uuid))
+        if doc_id in documents:
             continue
         record = records.get(doc_id)
         if record is not None and record.kind is Kind.DELETED:
