@@ -1,5 +1,6 @@
 """OP_COMPRESSED: any message, packed as a whole. Behaves as mongod 6.0 does, but for nesting."""
 
+import mmap
 import struct
 import zlib
 from collections.abc import Iterable
@@ -87,13 +88,14 @@ def _payload(data: memoryview, size: int, compressor: Compressor) -> bytes:
         # Says its size itself, so that a lie about it costs no memory.
         if cramjam.snappy.decompress_raw_len(data) != size:
             raise ValueError(_NOT_ANNOUNCED)
-        into = cramjam.snappy.decompress_raw_into
-    else:
-        into = cramjam.zstd.decompress_into
-    buffer = bytearray(size)
-    if into(data, buffer) != size:
+        return bytes(cramjam.snappy.decompress_raw(data, size))
+    if size == 0:
         raise ValueError(_NOT_ANNOUNCED)
-    return bytes(buffer)
+    # Pages of a map cost nothing until they are written to: nor does a lie.
+    with mmap.mmap(-1, size) as buffer:
+        if cramjam.zstd.decompress_into(data, buffer) != size:
+            raise ValueError(_NOT_ANNOUNCED)
+        return buffer[:size]
 
 
 def pack(frame: bytes, compressor: Compressor) -> bytes:
