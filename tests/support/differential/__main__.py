@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from support.differential.run import Differential, make
+from support.differential.run import SECOND_PROXY, Differential, make
 from support.fixtures import ARCHIVE_KEY, CLOCK_AHEAD_SECONDS, FAST_KEY
 from support.mongod import ReplicaSet
 
@@ -44,11 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         run.prepare()
         with thermocline, thermocline.logs_on_failure():
-            thermocline.services["proxy-2"].start()
-            thermocline.services["proxy-2"].wait_ready()
+            thermocline.services[SECOND_PROXY].start()
+            thermocline.services[SECOND_PROXY].wait_ready()
             thermocline.wait_state("Active")
-            print(f"seed {options.seed}: {run.run(options.seconds)}")
-            print(f"{run.verify()} documents equal; {thermocline.evicted()} evicted")
+            print(f"seed {options.seed}, {options.seconds:.0f} s:\n{run.run(options.seconds)}")
+            print(f"{run.verify()} documents equal at the end; {thermocline.evicted()} evicted")
     return 0
 
 

@@ -1,7 +1,7 @@
 """The two servers as one application thread sees them."""
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -36,11 +36,24 @@ class Tally:
     refused: Counter[str] = field(default_factory=Counter)
     changes: Counter[str] = field(default_factory=Counter)
     events: Counter[str] = field(default_factory=Counter)
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     slowest: tuple[float, str] = (0.0, "")
 
     def took(self, seconds: float, kind: str) -> None:
-        """Remember the slowest command."""
+        """Remember how long Thermocline's answers took, and the slowest."""
+        self.seconds[kind] += seconds
         self.slowest = max(self.slowest, (round(seconds, 2), kind))
+
+    def __str__(self) -> str:
+        """A line for each of its parts."""
+        longest = sorted(self.seconds.items(), key=lambda item: -item[1])[:8]
+        parts: list[tuple[str, object]] = [
+            ("commands", self.steps.total()), ("by kind", dict(self.steps.most_common())), ("errors", dict(self.errors)),
+            ("tried again", dict(self.waits)), ("refused", dict(self.refused)), ("changes", dict(self.changes)),
+            ("change streams", dict(self.events)), ("slowest", self.slowest),
+            ("seconds", {kind: round(seconds, 1) for kind, seconds in longest}),
+        ]  # fmt: skip
+        return "\n".join(f"  {name}: {value}" for name, value in parts)
 
 
 class Side:

@@ -54,5 +54,5 @@ class Stream(Schema, Modifying, Reads, Beside, Values):
             (2, self.find_any), (1, self.first_page), (0.5, self.find_snapshot), (5, self.special_find), (4, self.count),
             (3, self.distinct), (8, self.aggregate), (4, self.wrong),
             (2, self.view), (1, self.output), (1, self.capped), (1, self.series), (0.3, self.untierable), (1, self.listing),
-            (4, self.light), (0.35, self.alone), (0.25, self.large),
+            (4, self.light), (0.8, self.alone), (0.3, self.large),
         ]  # fmt: skip

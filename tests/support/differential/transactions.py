@@ -7,16 +7,16 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
 from bson.int64 import Int64
 
 from support.differential.answers import Answer, differ, essence
-from support.differential.layout import SHARED, Collection, own_collections
+from support.differential.layout import SHARED, Collection, Document, own_collections
 from support.differential.sides import Side
-from support.differential.step import Limit, Step
+from support.differential.step import Concern, Limit, Step
 from support.differential.streams import Stream
 
 TRY_SECONDS: Final = 60.0
@@ -68,9 +68,26 @@ class TransactionStream(Stream):
             (2, self.delete_many), (6, self.find_and_modify), (4, self.find_and_remove), (2, self.special_find_and_modify),
             (2, self.special_update), (5, self.update_batch), (3, self.delete_batch), (9, self.find_by_id), (5, self.find_in),
             (1, self.find_range), (3, self.find_newest), (4, self.find_by_key), (1, self.aggregate), (0.5, self.distinct),
+            (2, self.wrong_inside),
         ]  # fmt: skip
 
+    def wrong_inside(self, collection: Collection) -> Step:
+        """What MongoDB doesn't do in transactions."""
+        name = collection.name
+        find: Document = {"find": name, "filter": {"_id": self.pick_id(self.pick_index())}}
+        insert: Document = {"insert": name, "documents": [self.document(collection, 0)]}
+        bad: list[Document] = [
+            {**find, "readConcern": {"level": "local"}}, {**find, "readConcern": {"level": "linearizable"}},
+            {**find, "readConcern": {"level": "available"}}, {**find, "readConcern": {"level": "nope"}},
+            {**insert, "writeConcern": {"w": 1}}, {**insert, "writeConcern": {}}, {"count": name, "query": {}},
+            {"noSuchCommand": name}, {"listIndexes": name}, {**find, "nope": 1}, {**find, "tailable": True},
+            {"find": name, "filter": {"_id": 1, "$nope": 1}}, {"insert": name, "documents": []},
+            {"dropIndexes": name, "index": "none"}, {"collMod": name},
+        ]  # fmt: skip
+        return Step(WRONG, self.random.choice(bad), database=collection.database)
 
+
+WRONG: Final = "wrong inside"
 _OUTSIDE_ONLY: Final = ("readConcern", "writeConcern", "$readPreference")
 
 
@@ -87,7 +104,10 @@ class Runner:
         answers: list[Answer] = []
         for number, step in enumerate(transaction.steps):
             start = {"startTransaction": True} if number == 0 else {}
-            inside = {n: v for n, v in step.command.items() if n not in _OUTSIDE_ONLY}
+            inside = dict(step.command)
+            if step.kind != WRONG:
+                inside = {n: v for n, v in inside.items() if n not in _OUTSIDE_ONLY}
+                step = replace(step, concern=Concern.NONE)
             answers.append(self.side.answer(step, {**inside, **fields, **start}, fields))
             if failed(answers[-1]):
                 break

@@ -21,11 +21,23 @@ LSID = {"id": Binary(b"s" * 16, 4)}
 GOOD = {"lsid": LSID, "txnNumber": Int64(7), "autocommit": False}
 
 
+FIRST = {**GOOD, "startTransaction": True}
+
+
 def command(**fields: Any) -> Command:
     return Command(bson.encode({"find": "orders", "filter": {"_id": 1}, "$db": "shop", **fields}))
 
 
-@pytest.mark.parametrize(("extra", "starts"), [({}, False), ({"startTransaction": True}, True)])
+@pytest.mark.parametrize(
+    ("extra", "starts"),
+    [
+        ({}, False),
+        ({"readConcern": {}}, False),
+        ({"startTransaction": True}, True),
+        ({"startTransaction": True, "readConcern": {"level": "snapshot"}}, True),
+        ({"startTransaction": True, "readConcern": {"afterClusterTime": Timestamp(1, 1)}}, True),
+    ],
+)
 def test_reads_session_number_and_start(extra: dict[str, Any], starts: bool) -> None:
     said = stated(command(**GOOD, **extra))
     assert (said.session[5:], said.number, said.starts) == (b"s" * 16, 7, starts)
@@ -44,6 +56,17 @@ def test_reads_session_number_and_start(extra: dict[str, Any], starts: bool) -> 
         ({**GOOD, "autocommit": 0}, Code.InvalidOptions),
         ({**GOOD, "startTransaction": False}, Code.InvalidOptions),
         ({"lsid": LSID, "txnNumber": Int64(1), "startTransaction": True}, Code.InvalidOptions),
+        ({**GOOD, "readConcern": {"level": "local"}}, Code.InvalidOptions),
+        ({**GOOD, "readConcern": {"afterClusterTime": Timestamp(1, 1)}}, Code.InvalidOptions),
+        ({**GOOD, "writeConcern": {}}, Code.InvalidOptions),
+        ({**FIRST, "writeConcern": {"w": 1}}, Code.InvalidOptions),
+        ({**FIRST, "readConcern": {"level": "available"}}, Code.InvalidOptions),
+        ({**FIRST, "readConcern": {"level": "linearizable"}}, Code.InvalidOptions),
+        ({**FIRST, "readConcern": {"level": "nope"}}, Code.FailedToParse),
+        (
+            {**FIRST, "readConcern": {"level": "snapshot", "atClusterTime": Timestamp(1, 1)}},
+            Code.InvalidOptions,
+        ),
     ],
 )
 def test_refuses_what_a_server_would_not_run(fields: dict[str, Any], code: Code) -> None:

@@ -10,6 +10,7 @@ from thermocline_common.coverage import Coverage, Tier
 from thermocline_common.errors import Code, CommandError
 from thermocline_common.ids import DOCUMENT, elements
 from thermocline_proxy.commands.command import Command, raw_element
+from thermocline_proxy.commands.readconcern import MAJORITY, NONE, SNAPSHOT, read_concern
 from thermocline_proxy.ports import Identity
 from thermocline_proxy.routing.snapshot import Snapshot
 from thermocline_proxy.writes.statements import number
@@ -17,6 +18,8 @@ from thermocline_proxy.writes.statements import number
 MAX_PINS: Final = 50_000
 API_FIELDS: Final = ("apiVersion", "apiStrict", "apiDeprecationErrors")
 """Every command of a transaction must carry those that its first one had."""
+_ENDS: Final = ("commitTransaction", "abortTransaction")
+_LEVELS: Final = (None, "local", MAJORITY, SNAPSHOT)
 _INT64, _BOOL, _BINARY = 0x12, 0x08, 0x05
 
 Key = tuple[Identity | None, bytes]
@@ -58,7 +61,38 @@ def stated(command: Command) -> Stated:
     start_field = fields.get("startTransaction")
     if start_field is not None and start_field != (_BOOL, b"\1"):
         raise CommandError(Code.InvalidOptions, "Specifying startTransaction=false is not allowed.")
-    return Stated(session, number(fields["txnNumber"]), start_field is not None)
+    starts = start_field is not None
+    if command.name not in _ENDS:
+        _check_concerns(command, starts)
+    return Stated(session, number(fields["txnNumber"]), starts)
+
+
+def _check_concerns(command: Command, starts: bool) -> None:
+    """Only the first statement may have a readConcern, and none a writeConcern. F would say so, but it gets
+    the proxy's own concern in place of the client's."""
+    if "writeConcern" in command.fields:
+        raise CommandError(
+            Code.InvalidOptions,
+            "writeConcern is not allowed within a multi-statement transaction",
+        )
+    concern = read_concern(command)
+    if not concern.valid:
+        raise CommandError(Code.FailedToParse, "the readConcern can't be read")
+    if not starts and concern != NONE:
+        raise CommandError(
+            Code.InvalidOptions,
+            "Only the first command in a transaction may specify a readConcern",
+        )
+    if concern.level not in _LEVELS:
+        raise CommandError(
+            Code.InvalidOptions,
+            f"The readConcern level must be either 'local' (default), 'majority' or 'snapshot', not '{concern.level}'",
+        )
+    if concern.at is not None:
+        raise CommandError(
+            Code.InvalidOptions,
+            "a transaction can't be given an atClusterTime: Thermocline chooses its time",
+        )
 
 
 @dataclass(slots=True, eq=False)
