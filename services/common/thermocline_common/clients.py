@@ -1,6 +1,8 @@
 """PyMongo clients of both tiers, logged in as a service's own user."""
 
+import asyncio
 import contextlib
+import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -11,7 +13,7 @@ from typing import Any, Final
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
-from thermocline_common import logs
+from thermocline_common import driver_waits, logs
 from thermocline_common.coverage import Tier
 from thermocline_common.errors import ConfigError
 from thermocline_common.spec.models import Manifest, TierSpec
@@ -20,6 +22,8 @@ from thermocline_common.uri.check import check
 from thermocline_common.uri.options import Place
 from thermocline_common.uri.render import driver_options, seeds
 
+log = logging.getLogger(__name__)
+
 DIRECTORIES: Final[Mapping[Tier, str]] = {Tier.ARCHIVE: "archive", Tier.FAST: "fast-tier"}
 """Where a tier's files lie below the credentials directory."""
 
@@ -27,6 +31,8 @@ SELECTION_MS: Final = 5_000
 """How long an operation waits for a member: short enough for a work loop to beat and to say what is wrong."""
 CONNECT_MS: Final = 5_000
 """Also bounds how long a monitor waits for a silent member, before its connections are given up."""
+
+CLOSE_SECONDS: Final = 10.0
 
 _TAKEN_OVER: Final = (
     "authSource", "authMechanism", "connectTimeoutMS", "heartbeatFrequencyMS", "serverMonitoringMode",
@@ -133,6 +139,7 @@ def open_client(
     app_name: str,
     *,
     member: str | None = None,
+    most: int | None = None,
 ) -> AsyncMongoClient[dict[str, Any]]:
     """A client of one tier; nothing is connected yet. Raises :class:`ConfigError` for unusable files or URI.
 
@@ -140,8 +147,10 @@ def open_client(
     preference there is the clients'. Reads and writes are retried once by the driver: every write
     of the services is either idempotent or carries its own check, and a lease is measured from
     before its first request, so a repeated read only makes it shorter. ``member``: connect to this
-    ``host:port`` alone, whatever it is.
+    ``host:port`` alone, whatever it is. ``most``: connections to one member, at most, besides two
+    that watch it.
     """
+    driver_waits.mend()
     connection = check(spec.uri, Place.MANIFEST)  # the manifest was checked: this can't fail
     options: dict[str, Any] = {
         "appname": app_name,
@@ -156,6 +165,8 @@ def open_client(
         "uuidRepresentation": "standard",
         **driver_options(connection, _TAKEN_OVER),
     }
+    if most is not None:
+        options["maxPoolSize"] = most
     if connection.tls:
         options["tls"] = True
     if credentials.username is None and options.get("authMechanism") != "MONGODB-X509":
@@ -197,11 +208,14 @@ def member_opener(
     return open_member
 
 
-def open_tiers(manifest: Manifest, credentials_dir: Path | None, app_name: str) -> Tiers:
+def open_tiers(
+    manifest: Manifest, credentials_dir: Path | None, app_name: str, most: int | None = None
+) -> Tiers:
     """Clients of both tiers, for the service ``app_name``. Raises :class:`ConfigError`; connects nothing yet.
 
     A tier that is down is no error here: operations fail with PyMongo's
-    ``ServerSelectionTimeoutError`` after five seconds, and work again by themselves.
+    ``ServerSelectionTimeoutError`` after five seconds, and work again by themselves. ``most``: as of
+    :func:`open_client`.
     """
     spec = manifest.spec
     read = {
@@ -209,12 +223,16 @@ def open_tiers(manifest: Manifest, credentials_dir: Path | None, app_name: str) 
         for tier, tier_spec in ((Tier.FAST, spec.fast_tier), (Tier.ARCHIVE, spec.archive))
     }
     return Tiers(
-        fast=open_client(Tier.FAST, spec.fast_tier, read[Tier.FAST], app_name),
-        archive=open_client(Tier.ARCHIVE, spec.archive, read[Tier.ARCHIVE], app_name),
+        fast=open_client(Tier.FAST, spec.fast_tier, read[Tier.FAST], app_name, most=most),
+        archive=open_client(Tier.ARCHIVE, spec.archive, read[Tier.ARCHIVE], app_name, most=most),
     )
 
 
 async def close_tiers(tiers: Tiers) -> None:
-    """Close both clients."""
-    await tiers.fast.close()
-    await tiers.archive.close()
+    """Close both clients; one that doesn't end in time is left behind."""
+    for tier, client in ((Tier.FAST, tiers.fast), (Tier.ARCHIVE, tiers.archive)):
+        try:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await client.close()
+        except TimeoutError:
+            log.warning("a client doesn't close", extra={"tier": tier.value})
