@@ -107,8 +107,6 @@ async def test_there_and_back_again(
         await tiers.fast["shop"]["orders"].insert_many(
             [{"_id": i, "u": i} for i in range(1000, 1500)]
         )
-        manifest.change(mode="Passthrough")
-        await feeder.reaches(NS, State.PASSTHROUGH)
         removed = tiers.fast[names.DATABASE][names.REMOVED]
         token = Binary.from_uuid(uuid.uuid4())
         await removed.insert_many(
@@ -117,13 +115,15 @@ async def test_there_and_back_again(
                 for i in range(350)
             ]
         )
+        manifest.change(mode="Passthrough")
+        await feeder.reaches(NS, State.PASSTHROUGH)
         # Published: from here on the archive has everything that was ever acknowledged.
         assert await tiers.archive["shop"]["orders"].count_documents({}) == 600
         await feeder.until(lambda: gone(tiers))
-        # What is written to the archive now is no business of the feeder's.
-        await tiers.archive["shop"]["orders"].insert_one({"_id": "mine", "u": -1})
         # They would hide what is inserted under these ids from now on.
         assert await removed.count_documents({}) == 0
+        # What is written to the archive now is no business of the feeder's.
+        await tiers.archive["shop"]["orders"].insert_one({"_id": "mine", "u": -1})
         manifest.change(mode="Active")
         await feeder.reaches(NS, State.ACTIVE)
         await tiers.fast["shop"]["orders"].insert_one({"_id": "again", "u": -2})

@@ -200,6 +200,8 @@ class Switch:
                         "filter": RawBSONDocument(records_of(coverage.namespace)),
                         "projection": {"_id": 1},
                         "limit": RECORDS_AT_ONCE,
+                        # Without it a batch ends after 101 documents.
+                        "batchSize": RECORDS_AT_ONCE,
                         "singleBatch": True,
                     },
                     session=session,
@@ -211,8 +213,6 @@ class Switch:
                         {
                             "delete": names.REMOVED,
                             "deletes": [{"q": document, "limit": 1} for document in batch],
-                        # Without it a batch ends after 101 documents.
-                        "batchSize": RECORDS_AT_ONCE,
                         },
                         session=session,
                     )
