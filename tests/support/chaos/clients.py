@@ -9,12 +9,19 @@ import inspect
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pymongo import AsyncMongoClient, MongoClient, ReadPreference, WriteConcern
 from pymongo.errors import PyMongoError
+from pymongo.monitoring import (
+    CommandFailedEvent,
+    CommandListener,
+    CommandStartedEvent,
+    CommandSucceededEvent,
+)
 from pymongo.read_concern import ReadConcern
 
 from support.chaos.histories import Outcome
@@ -42,12 +49,44 @@ class Transaction:
 Script = Generator[Call | Transaction, Any, Any]
 
 
+class Trail(CommandListener):
+    """Which proxies a client's commands went to, and how: ``127.0.0.1:1234 update, ...``."""
+
+    def __init__(self) -> None:
+        self._steps: deque[str] = deque(maxlen=40)
+
+    def started(self, event: CommandStartedEvent) -> None:
+        """A command is sent."""
+        number = event.command.get("txnNumber")
+        session = event.command.get("lsid", {}).get("id")
+        tail = "" if number is None else f" #{number}/{bytes(session or b'')[-2:].hex()}"
+        self._steps.append(f"{event.connection_id[1]}{tail}")
+
+    def succeeded(self, event: CommandSucceededEvent) -> None:
+        """It was answered."""
+        again = " again" if event.reply.get("retriedStmtIds") else ""
+        self._steps.append(f"ok{again}")
+
+    def failed(self, event: CommandFailedEvent) -> None:
+        """It wasn't, or with an error."""
+        failure = event.failure
+        self._steps.append(f"failed {failure.get('code', failure.get('errmsg', '?'))}")
+
+    def begin(self) -> None:
+        """Forget what was."""
+        self._steps.clear()
+
+    def __str__(self) -> str:
+        return f"[{' '.join(self._steps)}]"
+
+
 @dataclass(frozen=True, slots=True)
 class Desk:
     """What a workload works with: the collections at level majority, and a causally consistent session."""
 
     client: Any
     session: Any
+    trail: Trail
 
     def collection(self, name: str, level: str = "majority") -> Any:
         """Writes with ``w: majority``; reads at ``level``."""
@@ -123,9 +162,12 @@ class Applications:
 
     def _run(self, uri: str, workload: Workload, options: Mapping[str, Any]) -> None:
         dice = random.Random(f"{self._seed}/{workload.name}")
-        client: MongoClient[dict[str, Any]] = MongoClient(uri, tz_aware=True, **options)
+        trail = Trail()
+        client: MongoClient[dict[str, Any]] = MongoClient(
+            uri, tz_aware=True, event_listeners=[trail], **options
+        )
         with client, client.start_session() as session:
-            desk = Desk(client, session)
+            desk = Desk(client, session, trail)
             while not self._over.is_set():
                 failed = self._drive(workload, workload.step(desk), desk)
                 self._over.wait(self._pause(dice, failed))
@@ -164,9 +206,12 @@ class Applications:
 
     async def _coroutine(self, uri: str, workload: Workload, options: Mapping[str, Any]) -> None:
         dice = random.Random(f"{self._seed}/{workload.name}")
-        client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(uri, tz_aware=True, **options)
+        trail = Trail()
+        client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
+            uri, tz_aware=True, event_listeners=[trail], **options
+        )
         async with client, client.start_session() as session:
-            desk = Desk(client, session)
+            desk = Desk(client, session, trail)
             while not self._over.is_set():
                 failed = await self._drive_coroutine(workload, workload.step(desk), desk)
                 await asyncio.sleep(self._pause(dice, failed))

@@ -128,7 +128,7 @@ class Cluster:
                 key if logins else None,
                 directory=self.directory / name,
                 parameters=PARAMETERS,
-                election_timeout_ms=2_000,
+                election_timeout_ms=4_000,
             )
             self.tiers[name].links = self.links
         if full_disk and members > 1:
@@ -248,7 +248,7 @@ class Cluster:
             self.start_service(label)
         self.introduce()
         for tier in self.tiers.values():
-            wait_until(f"primary of {tier.name}", tier.primary, 60)
+            wait_until(f"primary of {tier.name}", tier.primary, 240)
 
     def _stop_services(self) -> None:
         for service in self.services.values():

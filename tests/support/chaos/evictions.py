@@ -79,7 +79,7 @@ def read_fast(fast: ReplicaSet, namespaces: Sequence[str]) -> list[Entry]:
     """F's oplog, as far as it is about documents of these namespaces."""
     wanted = set(namespaces)
     entries = []
-    for operation in _oplog(fast):
+    for operation in oplog(fast):
         entries += [
             Entry(
                 (operation["ts"].time, operation["ts"].inc),
@@ -97,21 +97,23 @@ def read_positions(archive: ReplicaSet) -> list[Position]:
     """The checkpoints that the archive's oplog shows."""
     namespace = f"{names.DATABASE}.{names.CHECKPOINT}"
     positions = []
-    for operation in _oplog(archive):
-        for part in _parts(operation):
+    for operation in oplog(archive):
+        for part in parts(operation):
             if part.get("ns") == namespace and (time := _checkpoint_time(part["o"])) is not None:
                 wall = operation["wall"].timestamp()
                 positions.append(Position(wall, (time.time, time.inc)))
     return positions
 
 
-def _oplog(replica_set: ReplicaSet) -> list[dict[str, Any]]:
+def oplog(replica_set: ReplicaSet) -> list[dict[str, Any]]:
+    """All of it, in order, but for no-ops."""
     with replica_set.client() as client:
         found = client.local["oplog.rs"].find({"op": {"$ne": "n"}})
         return list(found.sort("$natural", 1))
 
 
-def _parts(operation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def parts(operation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The changes in an entry: those of a transaction, or the entry itself."""
     if operation["op"] == "c" and "applyOps" in operation["o"]:
         return list(operation["o"]["applyOps"])
     return [operation]
@@ -121,7 +123,7 @@ def _changes(operation: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], Chan
     own = operation["op"] == "c" and _reserved(operation)
     written, deleted = (Change.COPIED, Change.EVICTED) if own else (Change.WRITTEN, Change.DELETED)
     kinds = {"i": written, "u": written, "d": deleted}
-    return [(p, kinds[p["op"]]) for p in _parts(operation) if p["op"] in kinds]
+    return [(p, kinds[p["op"]]) for p in parts(operation) if p["op"] in kinds]
 
 
 def _reserved(operation: Mapping[str, Any]) -> bool:

@@ -68,8 +68,9 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A promise that was broken: which, of what, and the trace that shows it."""
+    """A promise that was broken: which, of what, and the trace that shows it. ``key``: of a register."""
 
     promise: str
     subject: str
     trace: tuple[str, ...]
+    key: Hashable = None

@@ -54,7 +54,7 @@ class Links:
 
     def _publish(self) -> None:
         with self._lock:
-            rules = {str(i): (r.source, r.target, r.effect.value) for i, r in self._rules.items()}
+            rules = [(r.source, r.target, r.effect.value) for r in self._rules.values()]
         self._ask({"do": "rules", "rules": rules})
 
     def _ask(self, command: Mapping[str, Any]) -> dict[str, Any]:

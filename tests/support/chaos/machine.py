@@ -1,21 +1,17 @@
 """One run of the machine: set up, load and break for a while, come to rest, judge."""
 
+import os
 import random
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from pathlib import Path
+from typing import Any
 
-import bson
-from bson.codec_options import CodecOptions
-from bson.raw_bson import RawBSONDocument
-from pymongo import MongoClient
-from pymongo.collection import Collection
-from pymongo.read_concern import ReadConcern
-
-from support.chaos import checks, evictions
+from support.chaos import checks, evictions, evidence
 from support.chaos.checks import Span
 from support.chaos.clients import DATABASE, Applications, Workload
 from support.chaos.cluster import PROXIES, SERVICES, Cluster
+from support.chaos.contents import decoded, judge_tiers, read_archive
 from support.chaos.ddl import SCRATCH, Ddl
 from support.chaos.histories import Attempt, Kind, Operation, Violation
 from support.chaos.money import (
@@ -33,35 +29,7 @@ from support.chaos.orders import ORDERS, Orders
 from support.chaos.record import Record
 from support.chaos.registers import LOCKS, REGISTERS, Keys, Locks, Registers, age
 from support.chaos.schedule import Planned
-
-AGED: Final = (REGISTERS, LOCKS, ORDERS, COUNTERS, ACCOUNTS, TRANSFERS)
-KEYS: Final = 160
-
-
-def policies(detail: str = "", max_age: int = 8) -> list[dict[str, Any]]:
-    """The collections' policies, and what the faults make of them."""
-    aged = [
-        {"namespace": f"{DATABASE}.{name}", "ageField": "at", "maxAge": f"{max_age}s"}
-        for name in AGED
-    ]
-    kept = [{"namespace": f"{DATABASE}.{name}", "keep": "All"} for name in SCRATCH]
-    match detail:
-        case "longer":
-            aged = [{**policy, "maxAge": f"{max_age * 3}s"} for policy in aged]
-        case "shorter":
-            aged = [{**policy, "maxAge": f"{max_age // 2}s"} for policy in aged]
-        case "another field":
-            aged = [
-                {**policy, "ageField": "at2"} if i in (0, 2) else policy
-                for i, policy in enumerate(aged)
-            ]
-        case "keep all":
-            name = f"{DATABASE}.{COUNTERS}"
-            aged = [p for p in aged if p["namespace"] != name]
-            kept.append({"namespace": name, "keep": "All"})
-        case "one left out":
-            aged = [p for p in aged if p["namespace"] != f"{DATABASE}.{REGISTERS}"]
-    return [*aged, *kept]
+from support.chaos.shop import AGED, KEYS, policies
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +58,7 @@ class Result:
     evicted: int = 0
     copied: int = 0
     documents: int = 0
+    load: float = 0.0
 
 
 class Machine:
@@ -111,7 +80,8 @@ class Machine:
         self._dice = random.Random(f"{seed}/load")
         self._span = span
         self.happened: list[Happened] = []
-        self.failures: list[BaseException] = []
+        self.load_average = 0.0
+        """Processes that ran or wanted to, on average of five minutes, when the faults had ended."""
 
     def load(self) -> None:
         """Documents of all ages, straight into the archive."""
@@ -160,34 +130,36 @@ class Machine:
         applications.start(uris, workloads, _settings, self.size.coroutines)
         ddl.start()
         nemesis.run(shifted, began + seconds, lambda: bool(applications.failures))
+        self.load_average = os.getloadavg()[1]
         self.cluster.heal()
         try:
-            applications.stop(90)
+            applications.stop(300)
         finally:
-            ddl.stop(120)
+            ddl.stop(300)
 
     def come_to_rest(self) -> None:
         """All namespaces active, everything replayed."""
         for label in SERVICES:
-            self.cluster.services[label].wait_ready(90)
+            self.cluster.services[label].wait_ready(240)
         thermocline = self.cluster.thermocline
-        thermocline.wait_state("Active", timeout=180)
+        thermocline.wait_state("Active", timeout=300)
         # Services know each other by their names' first part.
-        thermocline.wait_applied(120)
+        thermocline.wait_applied(300)
 
     def judge(self) -> Result:
         """All checks."""
         faults = [Span(h.began, h.began if h.ended is None else h.ended) for h in self.happened]
         violations = list(self.record.violations)
-        violations += checks.judge_errors(self.record.attempts, faults)
-        contents = self._read_archive()
-        violations += self._judge_tiers(contents)
-        decoded = {
-            name: [_decoded(d) for d in documents.values()] for name, documents in contents.items()
+        patience = checks.patience(self.load_average, os.cpu_count() or 1)
+        violations += checks.judge_errors(self.record.attempts, faults, patience)
+        contents = read_archive(self.cluster)
+        violations += judge_tiers(self.cluster, contents)
+        readable = {
+            name: [decoded(d) for d in documents.values()] for name, documents in contents.items()
         }
-        found, keys, undecided = self._judge_registers(decoded)
+        found, keys, undecided = self._judge_registers(readable)
         violations += found
-        violations += self._judge_workloads(decoded)
+        violations += self._judge_workloads(readable)
         changes = evictions.read_fast(self.cluster.fast, [f"{DATABASE}.{name}" for name in AGED])
         positions = evictions.read_positions(self.cluster.archive)
         violations += evictions.judge_evictions(changes, positions)
@@ -203,6 +175,7 @@ class Machine:
             counted[evictions.Change.EVICTED],
             counted[evictions.Change.COPIED],
             sum(len(documents) for documents in contents.values()),
+            self.load_average,
         )
 
     def unfinished(self, why: Violation) -> Result:
@@ -210,61 +183,56 @@ class Machine:
         violations = [*self.record.violations, why]
         return Result(self.seed, self.record.attempts, self.happened, violations)
 
-    def _read_archive(self) -> dict[str, dict[bytes, bytes]]:
-        with self.cluster.archive.client() as client:
-            return {name: _raw(client, name) for name in (*AGED, *SCRATCH)}
-
-    def _judge_tiers(self, archive: Mapping[str, Mapping[bytes, bytes]]) -> list[Violation]:
-        violations = []
-        options: dict[str, Any] = {"serverSelectionTimeoutMS": 30_000}
-        with (
-            self.cluster.fast.client() as fast,
-            MongoClient[dict[str, Any]](self.cluster.uri(), **options) as proxies,
-        ):
-            for name, held in archive.items():
-                violations += checks.judge_tiers(name, _raw(fast, name), held)
-                violations += checks.judge_contents(name, "the proxies", _raw(proxies, name), held)
-        return violations
+    def write_evidence(self, directory: Path, result: Result) -> None:
+        """Of every register or lock whose history is wrong, all that is known."""
+        operations = self.record.operations
+        for name in (REGISTERS, LOCKS):
+            ids = {
+                v.key: _documents(v.key, operations)
+                for v in result.violations
+                if v.key is not None and isinstance(v.key, tuple) == (name == LOCKS)
+            }
+            if ids:
+                namespace, epoch = f"{DATABASE}.{name}", self.record.epoch
+                evidence.write(directory, self.cluster, namespace, ids, operations, epoch)
 
     def _judge_registers(
-        self, decoded: Mapping[str, Sequence[Mapping[str, Any]]]
+        self, found: Mapping[str, Sequence[Mapping[str, Any]]]
     ) -> tuple[list[Violation], int, list[Hashable]]:
         """Histories, each with a last read of what is in the archive now."""
         now = self.record.now()
         last: dict[Hashable, Any] = dict.fromkeys({o.key for o in self.record.operations})
         last |= dict.fromkeys(self.register_keys.initial)
-        last |= {d["_id"]: d["v"] for d in decoded[REGISTERS]}
-        last |= {("lock", d["k"]): d["_id"] for d in decoded[LOCKS]}
+        last |= {d["_id"]: d["v"] for d in found[REGISTERS]}
+        last |= {("lock", d["k"]): d["_id"] for d in found[LOCKS]}
         reads = [
             Operation("the end", Kind.READ, key, None, value, now, now + 1)
             for key, value in last.items()
         ]
         return checks.judge_registers([*self.record.operations, *reads], self.register_keys.initial)
 
-    def _judge_workloads(
-        self, decoded: Mapping[str, Sequence[Mapping[str, Any]]]
-    ) -> list[Violation]:
+    def _judge_workloads(self, found: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Violation]:
         violations = []
         for orders in self.orders:
-            mine = {d["_id"]: d for d in decoded[ORDERS] if d["p"] == orders.partition}
+            mine = {d["_id"]: d for d in found[ORDERS] if d["p"] == orders.partition}
             wrong = orders.ledger.check(mine)
             if wrong:
                 violations.append(
                     Violation("acknowledged writes stay", orders.name, tuple(wrong[:12]))
                 )
         violations += checks.judge_counters(
-            {d["_id"]: d for d in decoded[COUNTERS]},
+            {d["_id"]: d for d in found[COUNTERS]},
             {c.field: c.acknowledged for c in self.counting},
             {c.field: c.doubtful for c in self.counting},
             [pair for c in self.counting for pair in c.returned],
         )
         violations += checks.judge_money(
-            {d["_id"]: d["balance"] for d in decoded[ACCOUNTS]},
-            {d["_id"]: d for d in decoded[TRANSFERS]},
+            {d["_id"]: d["balance"] for d in found[ACCOUNTS]},
+            {d["_id"]: d for d in found[TRANSFERS]},
             {number for bank in self.banks for number in bank.acknowledged},
             BALANCE,
         )
-        return violations + checks.judge_unique(LOCKS, "k", decoded[LOCKS])
+        return violations + checks.judge_unique(LOCKS, "k", found[LOCKS])
 
     def _evictor_reports(self) -> dict[str, Mapping[str, Any]]:
         reports: dict[str, Mapping[str, Any]] = {}
@@ -273,6 +241,13 @@ class Machine:
                 shown = service.status().get("evictor", {}).get("namespaces", {})
                 reports |= {f"{label} {name}": report for name, report in shown.items()}
         return reports
+
+
+def _documents(key: Hashable, operations: Sequence[Operation]) -> set[Any]:
+    """The ids of the documents that a key is about: its own, or those of all who wanted the lock."""
+    if not isinstance(key, tuple):
+        return {key}
+    return {o.argument for o in operations if o.key == key}
 
 
 def _shift(planned: Planned, began: float) -> Planned:
@@ -290,17 +265,3 @@ def _settings(number: int) -> Mapping[str, Any]:
     """Every other client gives up a silent socket, as many applications do; the others never do."""
     options: dict[str, Any] = {"serverSelectionTimeoutMS": 20_000}
     return {**options, "socketTimeoutMS": 8_000} if number % 2 else options
-
-
-def _raw(client: MongoClient[dict[str, Any]], name: str) -> dict[bytes, bytes]:
-    """A collection's documents as bytes, by the bytes of their ids."""
-    options: CodecOptions[RawBSONDocument] = CodecOptions(document_class=RawBSONDocument)
-    collection: Collection[Any] = client[DATABASE].get_collection(
-        name, codec_options=options, read_concern=ReadConcern("majority")
-    )
-    found = collection.find({})
-    return {repr(d["_id"]).encode(): bytes(d.raw) for d in found}
-
-
-def _decoded(document: bytes) -> dict[str, Any]:
-    return bson.decode(document, CodecOptions(tz_aware=True))

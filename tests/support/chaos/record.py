@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Hashable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pymongo.errors import (
     BulkWriteError,
@@ -18,6 +18,9 @@ from pymongo.errors import (
 from support.chaos.errors import name_of, outcome_of
 from support.chaos.histories import Attempt, Kind, Operation, Outcome, Violation
 
+if TYPE_CHECKING:
+    from support.chaos.clients import Desk
+
 
 class Record:
     """Operations on registers, every attempt, and what was seen to be wrong at once.
@@ -27,6 +30,8 @@ class Record:
 
     def __init__(self) -> None:
         self._began = time.monotonic()
+        self.epoch = time.time()
+        """The wall clock at 0: oplogs and logs know no other."""
         self._lock = threading.Lock()
         self.operations: list[Operation] = []
         self.attempts: list[Attempt] = []
@@ -71,16 +76,24 @@ class Register:
     """
 
     def __init__(
-        self, record: Record, client: str, kind: Kind, key: Hashable, argument: Any = None
+        self,
+        record: Record,
+        desk: "Desk",
+        client: str,
+        kind: Kind,
+        key: Hashable,
+        argument: Any = None,
     ) -> None:
         self.record = record
+        self._trail = desk.trail
+        self._trail.begin()
         self.unknown = False
         self.result: Any = None
         self._operation = Operation(client, kind, key, argument, None, record.now(), None)
 
-    def end(self, result: Any, *, note: str = "") -> None:
+    def end(self, result: Any) -> None:
         """It was answered."""
-        now = self.record.now()
+        now, note = self.record.now(), str(self._trail)
         self.record.keep(replace(self._operation, result=result, returned=now, note=note))
 
     def fail(self, error: PyMongoError) -> None:
@@ -89,7 +102,7 @@ class Register:
             self.end(False)
             return
         self.unknown = True
-        self.record.keep(replace(self._operation, note=name_of(error)))
+        self.record.keep(replace(self._operation, note=f"{self._trail} {name_of(error)}"))
 
 
 def is_duplicate(error: PyMongoError) -> bool:

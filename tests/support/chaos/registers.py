@@ -85,7 +85,7 @@ class Registers:
         elif kind is Kind.COMPARE:
             argument = (self._seen.get(key) or 0, value)
         call, read_result = self._call(desk, kind, key, argument)
-        register = Register(self._record, self.name, kind, key, argument)
+        register = Register(self._record, desk, self.name, kind, key, argument)
         try:
             answer = yield Call(f"register {kind}", call)
         except PyMongoError as error:
@@ -175,7 +175,7 @@ class Locks:
     def _take(self, desk: Desk, key: int) -> Script:
         owner = next(self._record.values)
         locks, document = desk.collection(LOCKS), self.document(key, owner)
-        register = Register(self._record, self.name, Kind.INSERT, ("lock", key), owner)
+        register = Register(self._record, desk, self.name, Kind.INSERT, ("lock", key), owner)
         try:
             yield Call("lock insert", lambda: locks.insert_one(document))
         except PyMongoError as error:
@@ -189,7 +189,7 @@ class Locks:
     def _release(self, desk: Desk, key: int) -> Script:
         owner = self._held.pop(key)
         locks = desk.collection(LOCKS)
-        register = Register(self._record, self.name, Kind.REMOVE, ("lock", key), owner)
+        register = Register(self._record, desk, self.name, Kind.REMOVE, ("lock", key), owner)
         try:
             result = yield Call("lock delete", lambda: locks.delete_one({"_id": owner}))
         except PyMongoError as error:
@@ -203,8 +203,8 @@ class Locks:
         if other == key:
             return
         locks = desk.collection(LOCKS)
-        leave = Register(self._record, self.name, Kind.REMOVE, ("lock", key), owner)
-        enter = Register(self._record, self.name, Kind.INSERT, ("lock", other), owner)
+        leave = Register(self._record, desk, self.name, Kind.REMOVE, ("lock", key), owner)
+        enter = Register(self._record, desk, self.name, Kind.INSERT, ("lock", other), owner)
         try:
             result = yield Call(
                 "lock update",
@@ -225,7 +225,7 @@ class Locks:
 
     def _look(self, desk: Desk, key: int) -> Script:
         locks = desk.collection(LOCKS, "linearizable")
-        register = Register(self._record, self.name, Kind.READ, ("lock", key))
+        register = Register(self._record, desk, self.name, Kind.READ, ("lock", key))
         try:
             found = yield Call("lock find", lambda: locks.find_one({"k": key}))
         except PyMongoError as error:

@@ -8,13 +8,11 @@ import asyncio
 import json
 import random
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Sequence, Set as AbstractSet
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
-
-HIGH_WATER = 1 << 20
 
 
 class Effect(StrEnum):
@@ -39,56 +37,71 @@ class Rule:
     target: str | None
     effect: Effect
 
-    def concerns(self, source: str, target: str) -> bool:
-        """Whether it is about this link."""
-        return self.source in (None, source) and self.target in (None, target)
 
-
-def effect_on(rules: Mapping[int, Rule], source: str, target: str) -> Effect | None:
-    """The worst that any rule says of a link."""
-    found = {rule.effect for rule in rules.values() if rule.concerns(source, target)}
+def effect_on(rules: Iterable[Rule], source: Callable[[str], bool], target: str) -> Effect | None:
+    """The worst that any rule says of a link; ``source``: whether a name is who connected."""
+    found = {
+        rule.effect
+        for rule in rules
+        if rule.target in (None, target) and (rule.source is None or source(rule.source))
+    }
     return next((effect for effect in Effect if effect in found), None)
 
 
 class Sources:
-    """Which process a loopback connection comes from."""
+    """Which process a loopback connection comes from, as the kernel's tables tell.
+
+    That takes milliseconds, so it is asked only while a rule depends on it.
+    """
 
     def __init__(self) -> None:
         self.pids: dict[int, str] = {}
 
-    def find(self, port: int) -> str:
-        """The name of the process that connected from this port; ``application`` if it is none of ours."""
-        inode = self._inode(port)
-        if inode is None:
-            return "application"
-        wanted = f"socket:[{inode}]"
-        for pid, name in self.pids.items():
+    def learn(self, links: Iterable["Link"], wanted: AbstractSet[str]) -> None:
+        """Tell these links whether they come from one of these."""
+        asking = [link for link in links if wanted - link.known.keys()]
+        if not asking:
+            return
+        inodes = self._inodes()
+        for name in wanted:
+            held = self._held_by(name)
+            for link in asking:
+                if name not in link.known:
+                    link.known[name] = inodes.get(link.port) in held
+        # Nobody else connects to the proxies.
+        for link in asking:
+            link.known["application"] = True
+
+    def _held_by(self, name: str) -> frozenset[str]:
+        held = set()
+        for pid in [pid for pid, known in self.pids.items() if known == name]:
             try:
                 for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-                    try:
-                        if str(descriptor.readlink()) == wanted:
-                            return name
-                    except OSError:
-                        continue
+                    held.add(self._led_to(descriptor))
             except OSError:
                 continue
-        return "application"
+        return frozenset(held)
 
     @staticmethod
-    def _inode(port: int) -> str | None:
-        suffix = f":{port:04X}"
-        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[1].endswith(suffix):
-                return fields[9]
-        return None
+    def _led_to(descriptor: Path) -> str:
+        try:
+            return str(descriptor.readlink())
+        except OSError:
+            return ""
+
+    @staticmethod
+    def _inodes() -> dict[int, str]:
+        """What sockets are called among a process's files, by local port."""
+        lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+        rows = [line.split() for line in lines]
+        return {int(row[1].rpartition(":")[2], 16): f"socket:[{row[9]}]" for row in rows}
 
 
 class Relay:
     """All links of a cluster."""
 
     def __init__(self) -> None:
-        self.rules: dict[int, Rule] = {}
+        self.rules: list[Rule] = []
         self.sources = Sources()
         self.links: set[Link] = set()
         self.delay = random.Random(1)
@@ -96,26 +109,40 @@ class Relay:
     async def listen(self, name: str, target: int) -> int:
         """A new port that leads to ``target``."""
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: Link(self, name, target).near, "127.0.0.1", 0)
+        server = await loop.create_server(
+            lambda: Link(self, name, target).near, "127.0.0.1", 0, backlog=1024
+        )
         return int(server.sockets[0].getsockname()[1])
 
-    def change(self, rules: dict[int, Rule]) -> None:
+    def change(self, rules: list[Rule]) -> None:
         """Other rules are in force; connections that lost something end where their link works again."""
         self.rules = rules
+        self.look(list(self.links))
         for link in list(self.links):
-            link.effect = effect_on(rules, link.source, link.name)
             if link.doomed and link.effect in (None, Effect.SLOW):
                 link.abort()
 
+    def look(self, links: Sequence["Link"]) -> None:
+        """What the rules in force say of these links."""
+        for target in {link.name for link in links}:
+            concerned = [rule for rule in self.rules if rule.target in (None, target)]
+            these = [link for link in links if link.name == target]
+            wanted = {rule.source for rule in concerned if rule.source is not None}
+            if wanted:
+                self.sources.learn(these, wanted)
+            for link in these:
+                link.effect = effect_on(concerned, link.known.__getitem__, target)
+
 
 class Link:
-    """One relayed connection: two ends."""
+    """One relayed connection: two ends. ``known``: whether it comes from one part or another."""
 
     def __init__(self, relay: Relay, name: str, target: int) -> None:
         self.relay = relay
         self.name = name
         self.target = target
-        self.source = "application"
+        self.port = 0
+        self.known: dict[str, bool] = {}
         self.effect: Effect | None = None
         self.doomed = False
         self.near = End(self, forward=True)
@@ -126,9 +153,9 @@ class Link:
         """Somebody connected."""
         self.relay.links.add(self)
         assert self.near.transport is not None
-        port = self.near.transport.get_extra_info("peername")[1]
-        self.source = self.relay.sources.find(port)
-        self.effect = effect_on(self.relay.rules, self.source, self.name)
+        self.port = int(self.near.transport.get_extra_info("peername")[1])
+        if self.relay.rules:
+            self.relay.look([self])
         self.near.task = asyncio.ensure_future(self._connect())
 
     async def _connect(self) -> None:
@@ -259,9 +286,7 @@ async def serve() -> None:
         elif command["do"] == "pids":
             relay.sources.pids = {int(pid): name for pid, name in command["pids"].items()}
         elif command["do"] == "rules":
-            relay.change(
-                {int(i): Rule(s, t, Effect(e)) for i, (s, t, e) in command["rules"].items()}
-            )
+            relay.change([Rule(s, t, Effect(e)) for s, t, e in command["rules"]])
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
 

@@ -1,5 +1,6 @@
 """What a run says at its end."""
 
+import os
 from collections import Counter
 
 from support.chaos.histories import Outcome
@@ -18,6 +19,8 @@ def summary(result: Result) -> str:
         f"  {result.documents} documents, {result.keys} keys judged ({len(result.undecided)}"
         f" undecided), {result.evicted} evicted, {result.copied} copied"
     )
+    if result.load > 2 * (os.cpu_count() or 1):
+        lines.append(f"  the machine's load was {result.load:.0f}: times were judged with patience")
     for violation in result.violations:
         lines.append(f"VIOLATION (seed {result.seed}): {violation.promise}: {violation.subject}")
         lines += [f"    {line}" for line in violation.trace]

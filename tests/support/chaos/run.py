@@ -9,8 +9,9 @@ from pathlib import Path
 from support.chaos.cluster import SERVICES, Cluster
 from support.chaos.defects import modules
 from support.chaos.histories import Violation
-from support.chaos.machine import Machine, Result, Size, policies
+from support.chaos.machine import Machine, Result, Size
 from support.chaos.schedule import CALM, Fault, Scene, plan
+from support.chaos.shop import policies
 
 BUILD = Path(__file__).parents[3] / "build"
 SHORT = 100.0
@@ -85,7 +86,9 @@ def run(options: Options, say: Callable[[str], None] = print) -> Result:
             trace = tuple(f"{type(error).__name__}: {error}".splitlines())
             result = machine.unfinished(Violation("the run ends", "machine", trace))
         if result.violations:
-            say(f"logs: {keep_logs(cluster, options.seed)}")
+            logs = keep_logs(cluster, options.seed)
+            machine.write_evidence(logs, result)
+            say(f"logs: {logs}")
     say(f"seed {options.seed}: {time.monotonic() - began:.0f} s in all")
     return result
 

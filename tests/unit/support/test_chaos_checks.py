@@ -56,6 +56,13 @@ def test_errors(attempts: list[Attempt], expected: list[str]) -> None:
     assert promises(checks.judge_errors(attempts, FAULTS)) == expected
 
 
+def test_a_busy_machine_gets_more_time() -> None:
+    assert checks.patience(3.5, 2) == 1
+    assert checks.patience(12, 2) == 3
+    assert not checks.judge_errors([attempt(100)], FAULTS, 2)
+    assert checks.judge_errors([attempt(103)], FAULTS, 2)
+
+
 def test_errors_without_any_fault_are_wrong() -> None:
     assert checks.judge_errors([attempt(3)], [])
 
@@ -178,10 +185,11 @@ def test_what_a_link_loses(effect: Effect | None, requests: bool, replies: bool)
 
 
 def test_the_worst_rule_counts() -> None:
-    rules = {1: Rule("a", "b", Effect.SLOW), 2: Rule(None, "b", Effect.CUT)}
-    assert effect_on(rules, "a", "b") is Effect.CUT
-    assert effect_on(rules, "b", "a") is None
-    assert effect_on({1: rules[1]}, "a", "b") is Effect.SLOW
+    slow, cut = Rule("a", "b", Effect.SLOW), Rule(None, "b", Effect.CUT)
+    assert effect_on([slow, cut], "a".__eq__, "b") is Effect.CUT
+    assert effect_on([slow], "a".__eq__, "b") is Effect.SLOW
+    assert effect_on([slow], "c".__eq__, "b") is None
+    assert effect_on([slow, cut], "b".__eq__, "a") is None
 
 
 def test_the_last_line() -> None:
