@@ -171,3 +171,15 @@ async def test_a_collection_uuid_is_that_of_either_tier(compared: Comparison) ->
         assert (await world.run(named, handle))["n"] == 1
     stranger = {**command, "collectionUUID": Binary.from_uuid(uuid.uuid4())}
     assert (await world.run(stranger, handle))["writeErrors"][0]["code"] == 361
+
+
+async def test_a_large_batch_of_ids_that_the_archive_holds(compared: Comparison) -> None:
+    """More than the 101 documents of a find's first batch: each is a duplicate, none is overwritten."""
+    world = compared.world
+    taken = [{"_id": f"taken {n}", "v": "archive"} for n in range(350)]
+    await world.archive.insert_many([dict(d) for d in taken])
+    await compared.plain.insert_many([dict(d) for d in taken])
+    documents = [{"_id": d["_id"], "v": "new"} for d in taken]
+    documents.insert(200, {"_id": "free", "v": "new"})
+    await compared.both({"insert": "orders", "documents": documents, "ordered": False})
+    await compared.at_rest()

@@ -341,7 +341,8 @@ class Run:
             **fields,
         }
         if limit:
-            command |= {"limit": limit, "singleBatch": True}
+            # Without batchSize a batch ends after 101 documents, and the single one with it.
+            command |= {"limit": limit, "batchSize": limit, "singleBatch": True}
         else:
             command["batchSize"] = 10_000
         if self.request.deadline is not None:
