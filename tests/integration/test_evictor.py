@@ -29,10 +29,13 @@ from support.mongod import ReplicaSet
 from thermocline_common import coverage_store, names
 from thermocline_common.ages import scalar_date, to_milliseconds
 from thermocline_common.copy_in import keep
-from thermocline_common.raw_reads import find_by_ids, find_raw
+from thermocline_common.ids import DocId
+from thermocline_common.raw_reads import find_by_ids, find_raw, read_records
 from thermocline_common.spec.models import EvictorMode
 from thermocline_common.tiers import Tiers
+from thermocline_evictor.candidates import Walk
 from thermocline_evictor.plan.cutoff import Policy
+from thermocline_evictor.records import announce, withdraw
 from thermocline_evictor.service import mismatch_text
 from thermocline_warmer.plan.windows import Policy as WarmerPolicy
 from thermocline_warmer.settings import Settings as WarmerSettings
@@ -475,6 +478,31 @@ async def test_many_documents_of_one_age_and_many_arrays(world: World) -> None:
     async with world.feeder:
         await world.run(world.eviction())
     assert await world.in_fast() == {f"a{i}" for i in range(300)}
+
+
+async def test_long_ids_of_one_age(world: World) -> None:
+    """Together more than a reply of 16 MB: no page gets past them, and no command holds them all."""
+    await activate(world.tiers, NS)
+    await world.fast.create_index("t")
+    for n in range(5):
+        await world.fast.insert_many(
+            [{"_id": f"{n}/{i}" + "i" * 40_000, "t": days_ago(300)} for i in range(90)]
+        )
+    now = await coverage(world.tiers, NS)
+    walk = Walk(world.tiers, now, "t_1")
+    found: list[DocId] = []
+    while page := await walk.page(to_milliseconds(NOW), 100):
+        found += page
+    assert 300 < len(found) == len(set(found))
+    wanted = list(await documents(world.tiers.fast, NS))
+    assert len(wanted) == 450
+    tokens = await announce(world.tiers, NS, wanted)
+    assert tokens.keys() == set(wanted)
+    assert set((await read_records(world.tiers.fast, NS, wanted)).keys()) == set(wanted)
+    assert len(await find_by_ids(world.tiers.fast, NS, wanted)) == 450
+    assert await announce(world.tiers, NS, wanted) == {}, "they are announced"
+    await withdraw(world.tiers, NS, tokens)
+    assert await world.removed.find_one() is None
 
 
 async def test_an_unknown_outcome_is_learned_from_the_records(

@@ -23,6 +23,7 @@ from thermocline_common.coverage import Coverage
 from thermocline_common.errors import Code, ThermoclineError
 from thermocline_common.fidelity import Form, form_of
 from thermocline_common.ids import DocId, records_filter, wrap
+from thermocline_common.portions import MOST_ID_BYTES, portions
 from thermocline_common.raw_reads import find_by_ids, read_records, run_raw
 from thermocline_common.removals import Kind, Record
 from thermocline_common.reserved import reserved_sessions
@@ -162,10 +163,8 @@ async def keep(
     PyMongo's errors where a tier can't be reached; nothing half-done is left in any case.
     """
     work = _Work(tiers, coverage, promote, pause, clock)
-    pending = list(dict.fromkeys(ids))
-    while pending:
-        chunk, pending = pending[:MAX_IDS], pending[MAX_IDS:]
-        await _keep_chunk(work, chunk)
+    for portion in portions(list(dict.fromkeys(ids)), MAX_IDS):
+        await _keep_chunk(work, portion)
     return work.result
 
 
@@ -343,8 +342,13 @@ def _command_batches(
     by_form: dict[Form, list[RawBSONDocument]] = {}
     for document in documents:
         form = form_of(bytes(document.raw))
+        identity = DocId.of_document(bytes(document.raw))
+        if len(identity.value) > MOST_ID_BYTES:
+            raise CannotCopy(
+                f"a document's _id has {len(identity.value)} bytes, and the fast tier takes "
+                f"{MOST_ID_BYTES} at most; the _id begins with (BSON): {identity.element()[:100].hex()}"
+            )
         if form is Form.NONE:
-            identity = DocId.of_document(bytes(document.raw))
             raise CannotCopy(
                 "a document repeats field names and has a top-level '$' name or Timestamp(0, 0): no "
                 f"write keeps its bytes; _id (BSON): {wrap(identity.element()).hex()}"

@@ -62,6 +62,7 @@ class Code(IntEnum):
     UnsupportedOpQueryCommand = 352
     CollectionUUIDMismatch = 361
     TransactionTooLargeForCache = 388
+    BSONObjectTooLarge = 10334
     DuplicateKey = 11000
     OutOfDiskSpace = 14031
 

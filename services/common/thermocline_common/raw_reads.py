@@ -12,10 +12,13 @@ from pymongo.read_preferences import _ServerMode
 
 from thermocline_common import names
 from thermocline_common.ids import DocId, in_filter, records_filter
+from thermocline_common.portions import portions
 from thermocline_common.removals import Record
 from thermocline_common.tiers import RAW, raw_database
 
 Client = AsyncMongoClient[dict[str, Any]]
+
+IDS_A_COMMAND = 3_000
 
 
 async def run_raw(
@@ -51,14 +54,14 @@ async def find_raw(
     session = session or client.start_session(causal_consistency=False)
     if cluster_time is not None:
         session.advance_cluster_time(cluster_time)
-    collection = next(iter(command.values()))
-    cursor_id = 0
+    cursor_id, collection = 0, ""
     try:
         reply = await run_raw(
             client, database, command, session=session, read_preference=read_preference
         )
         cursor = reply["cursor"]
         cursor_id = int(cursor["id"])
+        collection = str(cursor["ns"]).split(".", 1)[1]
         for document in cursor["firstBatch"]:
             yield document
         while cursor_id:
@@ -87,23 +90,25 @@ async def find_by_ids(
     session: AsyncClientSession | None = None,
     cluster_time: Mapping[str, Any] | None = None,
 ) -> dict[DocId, RawBSONDocument]:
-    """The documents of these ids, from the primary. ``fields``: more fields of the find command."""
+    """The documents of these ids, from the primary. ``fields``: more fields of the find command.
+
+    Long ids take several commands: what needs one moment for all states it (a session's transaction,
+    ``atClusterTime``).
+    """
     database, collection = namespace.split(".", 1)
-    wanted = list(ids)
-    if not wanted:
-        return {}
-    command = {
-        "find": collection,
-        "filter": RawBSONDocument(in_filter(wanted)),
-        "batchSize": len(wanted) + 1,
-    }
-    command.update(fields or {})
-    return {
-        DocId.of_document(bytes(document.raw)): document
+    found = {}
+    for wanted in portions(ids, IDS_A_COMMAND):
+        command = {
+            "find": collection,
+            "filter": RawBSONDocument(in_filter(wanted)),
+            "batchSize": len(wanted) + 1,
+        }
+        command.update(fields or {})
         async for document in find_raw(
             client, database, command, session=session, cluster_time=cluster_time
-        )
-    }
+        ):
+            found[DocId.of_document(bytes(document.raw))] = document
+    return found
 
 
 async def read_records(
@@ -114,18 +119,16 @@ async def read_records(
     session: AsyncClientSession | None = None,
 ) -> dict[DocId, Record]:
     """The removal records of these ids, from the fast tier's primary (``client`` is the fast tier's)."""
-    wanted = list(ids)
-    if not wanted:
-        return {}
-    command = {
-        "find": names.REMOVED,
-        "filter": RawBSONDocument(records_filter(namespace, wanted)),
-        "batchSize": len(wanted) + 1,
-    }
     found = {}
-    async for document in find_raw(client, names.DATABASE, command, session=session):
-        record = Record.parse(document)
-        found[record.id] = record
+    for wanted in portions(ids, IDS_A_COMMAND):
+        command = {
+            "find": names.REMOVED,
+            "filter": RawBSONDocument(records_filter(namespace, wanted)),
+            "batchSize": len(wanted) + 1,
+        }
+        async for document in find_raw(client, names.DATABASE, command, session=session):
+            record = Record.parse(document)
+            found[record.id] = record
     return found
 
 

@@ -70,7 +70,8 @@ class Walk:
             elif not fresh:
                 # Only documents of one age, or arrays: a wider page gets past them.
                 limit = min(LARGEST_PAGE, limit * 2)
-                if len(batch) >= LARGEST_PAGE:
+                if len(batch) >= LARGEST_PAGE or _full(batch):
+                    # No page gets past them. When these have left, another pass finds the others.
                     self.done = True
             if fresh:
                 return fresh

@@ -2,6 +2,7 @@
 
 import collections
 import datetime as dt
+import itertools
 import random
 import uuid
 from collections.abc import Iterable
@@ -14,6 +15,7 @@ from thermocline_common import barrier, coverage_store
 from thermocline_common.coverage import Coverage
 from thermocline_common.ids import DocId
 from thermocline_common.pacing import rest_seconds
+from thermocline_common.portions import first_portion
 from thermocline_common.raw_reads import find_by_ids, read_records
 from thermocline_common.spec.models import EvictorMode
 from thermocline_evictor import confirm, records
@@ -220,7 +222,8 @@ class Eviction:
     async def _evict_batch(self, coverage: Coverage, horizon: dt.datetime, pace: str | int) -> bool:
         """One transaction; False: not now."""
         tools, started = self.tools, self.tools.clock()
-        ids = [self._group.popleft() for _ in range(min(self._batch, len(self._group)))]
+        due = list(itertools.islice(self._group, self._batch))
+        ids = [self._group.popleft() for _ in first_portion(due)]
         ids = [i for i in ids if i in self._pending]
         if not ids or self._waited is None:
             return True

@@ -20,6 +20,7 @@ from thermocline_common.copy_in import Pause
 from thermocline_common.coverage import Coverage
 from thermocline_common.ids import DocId, in_filter
 from thermocline_common.indexes import list_indexes
+from thermocline_common.portions import portions
 from thermocline_common.raw_reads import find_by_ids, find_raw, read_records, run_raw
 from thermocline_common.removals import Kind
 from thermocline_common.tiers import PLAIN, Tiers
@@ -67,8 +68,8 @@ async def expire(
             ]
             if not ids:
                 break
-            done = await _expire_batch(tiers, coverage, condition, ids, pause)
-            deleted += done
+            for portion in portions(ids, BATCH):
+                deleted += await _expire_batch(tiers, coverage, condition, portion, pause)
             skip |= set(ids)
             if len(skip) > 20 * BATCH:
                 break

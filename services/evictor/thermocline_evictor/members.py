@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import bson
 from bson.int64 import Int64
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
+from thermocline_common.raw_reads import find_raw
 from thermocline_common.tiers import PLAIN
 from thermocline_evictor.plan.steps import Cursor
 
@@ -113,7 +115,9 @@ class FastMembers:
 
 
 async def _operations(client: Client, match: Mapping[str, Any]) -> list[dict[str, Any]]:
-    reply = await client.admin.command(
+    found = find_raw(
+        client,
+        "admin",
         {
             "aggregate": 1,
             "pipeline": [
@@ -134,6 +138,5 @@ async def _operations(client: Client, match: Mapping[str, Any]) -> list[dict[str
             ],
             "cursor": {"batchSize": 100_000},
         },
-        codec_options=PLAIN,
     )
-    return list(reply["cursor"]["firstBatch"])
+    return [bson.decode(bytes(operation.raw), PLAIN) async for operation in found]

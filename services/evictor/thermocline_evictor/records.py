@@ -1,7 +1,7 @@
 """The evictor's removal records: announcements, and their withdrawal."""
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from bson.binary import Binary
 from bson.raw_bson import RawBSONDocument
@@ -9,6 +9,7 @@ from bson.raw_bson import RawBSONDocument
 from thermocline_common import names
 from thermocline_common.errors import Code
 from thermocline_common.ids import DOCUMENT, DocId, record_id, wrap
+from thermocline_common.portions import portions
 from thermocline_common.raw_reads import run_raw
 from thermocline_common.removals import Kind
 from thermocline_common.tiers import Tiers
@@ -36,8 +37,14 @@ async def announce(tiers: Tiers, namespace: str, ids: Iterable[DocId]) -> dict[D
     Raises PyMongo's errors; records may then have been written that nobody follows up, which the
     feeder removes.
     """
-    wanted = {doc_id: uuid.uuid4() for doc_id in ids}
-    order = list(wanted)
+    tokens: dict[DocId, uuid.UUID] = {}
+    for portion in portions(ids):
+        tokens |= await _announce(tiers, namespace, portion)
+    return tokens
+
+
+async def _announce(tiers: Tiers, namespace: str, order: Sequence[DocId]) -> dict[DocId, uuid.UUID]:
+    wanted = {doc_id: uuid.uuid4() for doc_id in order}
     updates = [
         {
             "q": record_query(namespace, doc_id),
@@ -65,13 +72,10 @@ async def announce(tiers: Tiers, namespace: str, ids: Iterable[DocId]) -> dict[D
 
 async def withdraw(tiers: Tiers, namespace: str, tokens: Mapping[DocId, uuid.UUID]) -> None:
     """Remove ``leaving`` records of our own, so that the documents stay, or can be announced again."""
-    deletes = [
-        {"q": token_query(namespace, doc_id, token), "limit": 1} for doc_id, token in tokens.items()
-    ]
-    for first in range(0, len(deletes), 1_000):
+    for portion in portions(tokens):
         command = {
             "delete": names.REMOVED,
-            "deletes": deletes[first : first + 1_000],
+            "deletes": [{"q": token_query(namespace, i, tokens[i]), "limit": 1} for i in portion],
             "ordered": False,
             "writeConcern": MAJORITY,
         }

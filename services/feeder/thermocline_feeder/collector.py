@@ -14,6 +14,7 @@ from thermocline_common import names
 from thermocline_common.clock import Clock
 from thermocline_common.coverage_store import MAJORITY, outlive_leases, raise_archive_time
 from thermocline_common.ids import DocId, record_id
+from thermocline_common.portions import cut
 from thermocline_common.raw_reads import find_by_ids, find_raw
 from thermocline_common.removals import Record
 from thermocline_common.reserved import reserved_sessions
@@ -94,8 +95,7 @@ class Collector:
             await raise_archive_time(self.tiers, [namespace], time, cluster_time)
             await outlive_leases(self.tiers.archive)
         database = self.tiers.fast[names.DATABASE]
-        for start in range(0, len(gone), CHUNK):
-            chunk = gone[start : start + CHUNK]
+        for chunk in cut(gone, lambda record: len(record.id.value), CHUNK):
             deletes = [
                 {
                     "q": {

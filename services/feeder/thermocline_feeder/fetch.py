@@ -14,6 +14,7 @@ from pymongo.errors import PyMongoError
 
 from thermocline_common import names
 from thermocline_common.ids import DocId, in_filter, records_filter
+from thermocline_common.portions import portions
 from thermocline_common.raw_reads import Client, run_raw
 from thermocline_common.removals import Record
 from thermocline_common.tiers import RAW
@@ -60,7 +61,7 @@ async def fetch_state(
     database, name = namespace.split(".", 1)
     size = 0
     if collection is not None:
-        for chunk in _chunks(wanted):
+        for chunk in portions(wanted, CHUNK, CHUNK_BYTES):
             command: dict[str, Any] = {
                 "find": name,
                 "filter": RawBSONDocument(in_filter(chunk)),
@@ -79,7 +80,7 @@ async def fetch_state(
     absent = []
     if len(documents) < len(wanted):
         absent = [i for i in wanted if i not in documents]
-    for chunk in _chunks(absent):
+    for chunk in portions(absent, CHUNK, CHUNK_BYTES):
         command = {
             "find": names.REMOVED,
             "filter": RawBSONDocument(records_filter(namespace, chunk)),
@@ -115,21 +116,3 @@ async def _batches(
             with contextlib.suppress(PyMongoError):
                 await run_raw(client, database, kill, session=session)
         await session.end_session()
-
-
-def _chunks(ids: list[DocId]) -> Iterable[list[DocId]]:
-    """Lists that fit into a command each, however long the ids are."""
-    if sum([len(doc_id.value) for doc_id in ids]) <= CHUNK_BYTES:
-        for start in range(0, len(ids), CHUNK):
-            yield ids[start : start + CHUNK]
-        return
-    chunk: list[DocId] = []
-    size = 0
-    for doc_id in ids:
-        if chunk and (len(chunk) == CHUNK or size + len(doc_id.value) > CHUNK_BYTES):
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(doc_id)
-        size += len(doc_id.value)
-    if chunk:
-        yield chunk

@@ -4,9 +4,12 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+import bson
+from bson.codec_options import CodecOptions
 from pymongo import AsyncMongoClient, ReadPreference
 from pymongo.read_preferences import Nearest, _ServerMode
 
+from thermocline_common.raw_reads import find_raw
 from thermocline_common.tiers import PLAIN
 from thermocline_feeder.plan.operations import cursors, transactions, writes
 
@@ -34,8 +37,10 @@ async def operations(
     client: Client, preference: _ServerMode | None = None
 ) -> list[Mapping[str, Any]]:
     """Everything that runs or idles on a member (the primary, unless ``preference`` says otherwise)."""
-    database = client.get_database("admin", codec_options=PLAIN)
-    reply = await database.command(
+    # Every batch: what commands hold may fill more than one.
+    found = find_raw(
+        client,
+        "admin",
         {
             "aggregate": 1,
             "pipeline": [
@@ -50,9 +55,9 @@ async def operations(
             "cursor": {"batchSize": 100_000},
         },
         read_preference=preference or ReadPreference.PRIMARY,
-        codec_options=PLAIN,
     )  # fmt: skip
-    return list(reply["cursor"]["firstBatch"])
+    plain: CodecOptions[Any] = PLAIN
+    return [bson.decode(operation.raw, plain) async for operation in found]
 
 
 async def writes_ended(client: Client, namespace: str) -> None:

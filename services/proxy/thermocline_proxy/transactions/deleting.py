@@ -10,12 +10,10 @@ from thermocline_proxy.ports import Reply
 from thermocline_proxy.transactions.statement import MOST_PROMOTED, Statement
 from thermocline_proxy.writes.choice import narrow
 from thermocline_proxy.writes.filters import storable
-from thermocline_proxy.writes.many import chunks
+from thermocline_proxy.writes.many import Narrowing
 from thermocline_proxy.writes.replies import combined, parse_outcome
 from thermocline_proxy.writes.statements import Batch
 from thermocline_proxy.writes.targets import FindAndModifyTarget, StatementTarget
-
-IN_CHUNK = 1_000
 
 
 async def delete(statement: Statement, batch: Batch, indexes: Sequence[int]) -> Reply:
@@ -51,8 +49,9 @@ async def _delete_many(statement: Statement, target: StatementTarget) -> Reply:
         return await statement.inside.send(target.command())
     await statement.record(found)
     replies: list[Reply] = []
-    for chunk in chunks(found, IN_CHUNK):
-        narrowed = target.command(query=narrow(target, chunk))
+    narrowing = Narrowing.of(target)
+    for chunk in narrowing.chunks(found):
+        narrowed = target.command(query=narrowing.query(chunk))
         replies.append(await statement.inside.send(narrowed))
         if parse_outcome(replies[-1].raw).failed:
             break

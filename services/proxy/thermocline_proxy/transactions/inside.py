@@ -9,6 +9,7 @@ from bson.raw_bson import RawBSONDocument
 from thermocline_common.coverage import Tier
 from thermocline_common.errors import Code
 from thermocline_common.ids import DocId, elements, in_filter
+from thermocline_common.portions import portions
 from thermocline_proxy.commands.command import Command, build, element, raw_element
 from thermocline_proxy.exchange import LeaseLapsed
 from thermocline_proxy.ports import Identity, Reply, Request
@@ -17,7 +18,6 @@ from thermocline_proxy.transactions.refusals import no_such_transaction
 from thermocline_proxy.writes.replies import succeeded
 from thermocline_proxy.writes.statements import fields_of, number
 
-IN_CHUNK = 1_000
 _OWN = ("lsid", "txnNumber", "autocommit")
 _BARE = (*_OWN, "startTransaction", "readConcern", "stmtId", "stmtIds", "$clusterTime")
 
@@ -115,7 +115,9 @@ class Inside:
             "filter": RawBSONDocument(query),
             **(fields or {}),
         }
-        parts |= {"limit": limit, "singleBatch": True} if limit else {"batchSize": 100_000}
+        parts["batchSize"] = limit or 100_000
+        if limit:
+            parts |= {"limit": limit, "singleBatch": True}
         parts["$db"] = database
         reply = await self.send(build(parts, self._pin.api))
         documents, cursor_id = _batch(reply)
@@ -140,17 +142,16 @@ class Inside:
 
     async def present(self, namespace: str, ids: Iterable[DocId]) -> frozenset[DocId]:
         """Which of these ids the transaction sees."""
-        wanted = list(dict.fromkeys(ids))
         found: set[DocId] = set()
-        for start in range(0, len(wanted), IN_CHUNK):
-            found |= set(await self.matches(namespace, in_filter(wanted[start : start + IN_CHUNK])))
+        for portion in portions(dict.fromkeys(ids)):
+            found |= set(await self.matches(namespace, in_filter(portion)))
         return frozenset(found)
 
     async def documents(self, namespace: str, ids: Sequence[DocId]) -> list[bytes]:
         """The documents of these ids, as the transaction sees them."""
         found: list[bytes] = []
-        for start in range(0, len(ids), IN_CHUNK):
-            found += await self.find(namespace, in_filter(ids[start : start + IN_CHUNK]))
+        for portion in portions(ids):
+            found += await self.find(namespace, in_filter(portion))
         return found
 
 

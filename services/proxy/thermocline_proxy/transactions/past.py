@@ -6,7 +6,7 @@ archive is read at a time that is before T by the feeder's count (it holds no wr
 not before the ``archiveTime`` that F's coverage document has at T (it holds all that left F by then).
 """
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -17,6 +17,7 @@ from bson.timestamp import Timestamp
 from thermocline_common import names
 from thermocline_common.coverage import Coverage, State, parse_coverage
 from thermocline_common.ids import DocId, records_filter
+from thermocline_common.portions import portions
 from thermocline_common.raw_reads import find_by_ids, find_raw, read_records
 from thermocline_common.removals import Record
 from thermocline_common.tiers import PLAIN, Tiers
@@ -74,14 +75,14 @@ class Past:
         fields: dict[str, Any] = {"projection": {"_id": 1}, "readConcern": self._concern}
         if self._seen.fast_uuid is not None:
             fields["collectionUUID"] = Binary.from_uuid(self._seen.fast_uuid)
-        for chunk in _chunks(ids):
+        for chunk in portions(dict.fromkeys(ids)):
             found |= set(await find_by_ids(self._tiers.fast, self._namespace, chunk, fields=fields))
         return frozenset(found)
 
     async def hidden(self, ids: Iterable[DocId]) -> frozenset[DocId]:
         """Which of these had a record that says that they don't exist."""
         found: set[DocId] = set()
-        for chunk in _chunks(ids):
+        for chunk in portions(dict.fromkeys(ids)):
             command = {
                 "find": names.REMOVED,
                 "filter": RawBSONDocument(records_filter(self._namespace, chunk)),
@@ -97,7 +98,7 @@ class Past:
     async def hidden_now(self, ids: Iterable[DocId]) -> frozenset[DocId]:
         """Which of these have such a record now."""
         found: set[DocId] = set()
-        for chunk in _chunks(ids):
+        for chunk in portions(dict.fromkeys(ids)):
             records = await read_records(self._tiers.fast, self._namespace, chunk)
             found |= {doc_id for doc_id, record in records.items() if record.hides}
         return frozenset(found)
@@ -111,7 +112,7 @@ class Past:
         if coverage.archive_time is not None:
             concern["afterClusterTime"] = coverage.archive_time
         found: set[DocId] = set()
-        for chunk in _chunks(ids):
+        for chunk in portions(dict.fromkeys(ids)):
             fields = {
                 "projection": {"_id": 1},
                 "readConcern": concern,
@@ -158,9 +159,3 @@ class Past:
                     group = []
         if group:
             yield group
-
-
-def _chunks(ids: Iterable[DocId]) -> Iterator[Sequence[DocId]]:
-    wanted = list(dict.fromkeys(ids))
-    for start in range(0, len(wanted), IN_CHUNK):
-        yield wanted[start : start + IN_CHUNK]

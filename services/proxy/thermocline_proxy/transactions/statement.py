@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from thermocline_common.coverage import Coverage
 from thermocline_common.ids import DocId
+from thermocline_common.portions import portions
 from thermocline_common.tiers import Tiers
 from thermocline_proxy.commands.command import Command
 from thermocline_proxy.transactions.inside import Inside
@@ -18,13 +19,13 @@ from thermocline_proxy.transactions.pins import Pin
 from thermocline_proxy.transactions.refusals import too_many
 from thermocline_proxy.writes.covered import covers_filter
 from thermocline_proxy.writes.filters import storable
+from thermocline_proxy.writes.refusal import refuse_long
 from thermocline_proxy.writes.removal import record_deletions
 from thermocline_proxy.writes.run import Run
 from thermocline_proxy.writes.unique import holders, unique_specs
 
 MOST_PROMOTED: Final = 10_000
 """Cold documents that one statement may bring in; more take longer than a transaction may last."""
-IN_CHUNK: Final = 1_000
 
 
 class Cold(Exception):
@@ -119,16 +120,17 @@ class Statement:
             raise Cold(self.namespace, cold)
 
     async def expect_new(self, ids: Sequence[DocId]) -> None:
-        """Documents that the transaction has inserted: nobody outside F has their ids and keys."""
+        """Documents that an upsert has inserted: nobody outside F has their ids and keys."""
+        refuse_long(ids)
         await self.expect_absent(ids)
         if self.has_unique and ids:
             await self.expect_no_rivals(await self.inside.documents(self.namespace, ids))
 
     async def record(self, ids: Sequence[DocId]) -> None:
         """``deleted`` records, outside, for those that F holds outside; before the transaction deletes them."""
-        for start in range(0, len(ids), IN_CHUNK):
+        for portion in portions(ids):
             async with self._run.bounded():
-                await record_deletions(self._tiers, self.namespace, ids[start : start + IN_CHUNK])
+                await record_deletions(self._tiers, self.namespace, portion)
 
     async def _existed(self, ids: frozenset[DocId]) -> frozenset[DocId]:
         """Those of the archive's documents that existed outside F at the time.

@@ -14,6 +14,7 @@ from thermocline_proxy.writes import inserts
 from thermocline_proxy.writes.changes import touches_unique
 from thermocline_proxy.writes.choice import narrow
 from thermocline_proxy.writes.filters import storable
+from thermocline_proxy.writes.refusal import refuse_long
 from thermocline_proxy.writes.replies import merge, parse_outcome
 from thermocline_proxy.writes.statements import KINDS, Batch, Kind, fields_of, number, parse_batch
 from thermocline_proxy.writes.targets import FindAndModifyTarget, StatementTarget, Target
@@ -78,6 +79,7 @@ async def _piece(statement: Statement, batch: Batch, indexes: list[int]) -> Repl
 
 async def _insert(statement: Statement, batch: Batch) -> Reply:
     documents = [inserts.with_id(document) for document in batch.documents]
+    refuse_long(map(DocId.of_document, documents))
     reply = await statement.inside.send(batch.part(range(len(documents)), documents))
     tried = documents[: _tried(reply.raw, len(documents))]
     await statement.expect_absent(map(DocId.of_document, tried))

@@ -10,7 +10,7 @@ from thermocline_proxy.writes import filters, inserts
 from thermocline_proxy.writes.look_back import executed_statements
 from thermocline_proxy.writes.many import write_many
 from thermocline_proxy.writes.pieces import How, Piece, cut
-from thermocline_proxy.writes.refusal import Refused
+from thermocline_proxy.writes.refusal import Refused, refuse_long
 from thermocline_proxy.writes.replies import merge, parse_outcome, succeeded, write_error
 from thermocline_proxy.writes.run import ATTEMPTS, RECORDED_SECONDS, Moved, Run
 from thermocline_proxy.writes.singles import delete_one, removable, update_one
@@ -105,6 +105,8 @@ async def _active(
     documents: Sequence[bytes],
     ids: Sequence[DocId | None],
 ) -> Reply:
+    if piece.how is How.REFUSED:
+        refuse_long(_wanted(piece.indexes, ids))
     if piece.how is How.INSERT:
         chosen = [documents[i] for i in piece.indexes]
         return await inserts.insert(run, coverage, batch, piece.indexes, chosen)

@@ -97,6 +97,16 @@ def _condition_choices(kind: int, value: bytes) -> list[DocId] | None:
     return None
 
 
+def is_ids_alone(query: bytes) -> bool:
+    """Whether the filter is nothing but ``{_id: {$in: [...]}}`` of plain values."""
+    fields = list(elements(query))
+    if [(name, kind) for name, kind, *_ in fields] != [(b"_id", DOCUMENT)]:
+        return False
+    condition = query[fields[0][3] : fields[0][4]]
+    operators = [name for name, *_ in elements(condition)]
+    return operators == [b"$in"] and id_choices(query) is not None
+
+
 def _has_strings(doc_id: DocId) -> bool:
     return _value_has_strings(doc_id.kind, doc_id.value)
 

@@ -8,6 +8,7 @@ from bson.objectid import ObjectId
 from thermocline_common.coverage import Coverage
 from thermocline_common.errors import Code, CommandError
 from thermocline_common.ids import OBJECT_ID, DocId, in_filter, wrap
+from thermocline_common.portions import portions
 from thermocline_common.removals import Kind as RecordKind
 from thermocline_proxy.commands.command import build, element
 from thermocline_proxy.ports import Reply, Tier
@@ -89,7 +90,10 @@ async def _make_sure(run: Run, coverage: Coverage, documents: Sequence[bytes]) -
 
 
 async def _in_archive(run: Run, coverage: Coverage, ids: Iterable[DocId]) -> frozenset[DocId]:
-    wanted = list(ids)
-    if not wanted:
-        return frozenset()
-    return frozenset(await run.archive_matches(coverage, in_filter(wanted), {}, limit=len(wanted)))
+    found: set[DocId] = set()
+    for portion in portions(ids):
+        # The reply is one batch, which holds a portion: what didn't fit would seem absent.
+        found |= set(
+            await run.archive_matches(coverage, in_filter(portion), {}, limit=len(portion))
+        )
+    return frozenset(found)

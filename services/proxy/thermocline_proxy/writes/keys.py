@@ -10,6 +10,7 @@ from typing import Final
 import bson
 
 from thermocline_common.ids import ARRAY, DOCUMENT, array, elements, value_key, wrap
+from thermocline_common.portions import cut
 from thermocline_proxy.writes.filters import both, is_simple_collation
 from thermocline_proxy.writes.statements import fields_of, number, truth
 
@@ -212,5 +213,5 @@ def grouped(lookups: Iterable[Lookup], most: int) -> Iterator[Lookup]:
         else:
             together.setdefault(lookup.collation, []).append(lookup.query)
     for collation, queries in together.items():
-        for start in range(0, len(queries), most):
-            yield Lookup(any_of(queries[start : start + most]), collation)
+        for portion in cut(queries, len, most):
+            yield Lookup(any_of(portion), collation)

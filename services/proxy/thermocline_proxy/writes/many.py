@@ -1,11 +1,12 @@
 """updateMany, deleteMany: list the matching documents, then act on them by ``_id``, 1,000 at a time."""
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from dataclasses import dataclass
 
 from thermocline_common.coverage import Coverage
 from thermocline_common.errors import Code, CommandError
-from thermocline_common.ids import DocId
+from thermocline_common.ids import DocId, in_filter
+from thermocline_common.portions import MOST_IDS, portions, room_beside
 from thermocline_proxy.ports import Reply, Tier
 from thermocline_proxy.writes import filters, upserts
 from thermocline_proxy.writes.changes import touches_unique
@@ -15,7 +16,6 @@ from thermocline_proxy.writes.rehearsed import rehearsed_update
 from thermocline_proxy.writes.replies import combined, parse_outcome
 from thermocline_proxy.writes.run import (
     ATTEMPTS,
-    IN_CHUNK,
     KEPT_SECONDS,
     RECORDED_SECONDS,
     Moved,
@@ -24,8 +24,6 @@ from thermocline_proxy.writes.run import (
 from thermocline_proxy.writes.singles import removable
 from thermocline_proxy.writes.statements import Kind
 from thermocline_proxy.writes.targets import NarrowedTarget, StatementTarget
-
-MAX_IDS_BYTES: Final = 4 * 1024 * 1024
 
 
 async def write_many(run: Run, coverage: Coverage, target: StatementTarget) -> Reply:
@@ -37,8 +35,10 @@ async def write_many(run: Run, coverage: Coverage, target: StatementTarget) -> R
     since = run.gateway.clock()
     ids = await list_matches(run, coverage, target)
     replies = [reply]
-    for chunk in chunks(ids, 1 if touches_unique(coverage, target.update) else IN_CHUNK):
-        replies.append(await _chunk(run, target, chunk))
+    narrowing = Narrowing.of(target)
+    one = touches_unique(coverage, target.update)
+    for chunk in narrowing.chunks(ids, 1 if one else MOST_IDS):
+        replies.append(await _chunk(run, narrowing, chunk))
         if parse_outcome(replies[-1].raw).failed:
             break
     merged = combined([each.raw for each in replies])
@@ -68,38 +68,55 @@ async def list_matches(run: Run, coverage: Coverage, target: StatementTarget) ->
     return list(dict.fromkeys([*cold, *hot]))
 
 
-def chunks(ids: Sequence[DocId], size: int) -> Iterator[list[DocId]]:
-    """The ids in groups of at most ``size``, and of a few megabytes, that fit into one filter."""
-    group: list[DocId] = []
-    held = 0
-    for doc_id in ids:
-        if group and (len(group) == size or held + len(doc_id.value) > MAX_IDS_BYTES):
-            yield group
-            group, held = [], 0
-        group.append(doc_id)
-        held += len(doc_id.value)
-    if group:
-        yield group
+@dataclass(frozen=True, slots=True)
+class Narrowing:
+    """How a statement is limited to some of the documents that it was found to match.
+
+    ``alone``: its filter is a list of ids and nothing else. Then some of those ids say all, and a
+    list that nearly fills a statement need not stand beside them.
+    """
+
+    target: StatementTarget
+    alone: bool
+
+    @classmethod
+    def of(cls, target: StatementTarget) -> "Narrowing":
+        """For a statement."""
+        return cls(target, not target.collated and filters.is_ids_alone(target.query))
+
+    def query(self, ids: list[DocId]) -> bytes:
+        """The filter for these ids. Raises ``Refused`` where a collation forbids it."""
+        return in_filter(ids) if self.alone else narrow(self.target, ids)
+
+    def chunks(self, ids: Sequence[DocId], most: int = MOST_IDS) -> Iterator[list[DocId]]:
+        """The ids in groups that fit into a statement each, beside what the client's own holds."""
+        beside = len(self.target.statement.raw)
+        if self.alone:
+            beside -= len(self.target.query)
+        return portions(ids, most, room_beside(beside))
 
 
-async def _chunk(run: Run, target: StatementTarget, ids: list[DocId]) -> Reply:
+async def _chunk(run: Run, narrowing: Narrowing, ids: list[DocId]) -> Reply:
     """Carry the statement out on these documents, on the tier that takes writes now.
 
     Each is written once: a turn that has to be planned anew has written nothing.
     """
+    target = narrowing.target
     for _ in range(ATTEMPTS):
         coverage = await run.coverage()
         try:
             if coverage is None:
-                return await run.send_archive(target.command(query=narrow(target, ids)))
+                return await run.send_archive(target.command(query=narrowing.query(ids)))
             if not touches_unique(coverage, target.update):
-                return await _narrowed(run, coverage, target, ids)
+                return await _narrowed(run, coverage, narrowing, ids)
             if len(ids) == 1:
-                return await rehearsed_update(run, coverage, NarrowedTarget(target, ids[0]))
+                return await rehearsed_update(
+                    run, coverage, NarrowedTarget(target, ids[0], narrowing.query(ids))
+                )
         except Moved:
             continue
         # A unique index came up since the listing began: one document at a time from here on.
-        done = [await _chunk(run, target, [doc_id]) for doc_id in ids]
+        done = [await _chunk(run, narrowing, [doc_id]) for doc_id in ids]
         last = done[-1]
         merged = combined([each.raw for each in done])
         return Reply(merged, last.tier, last.member, last.operation_time)
@@ -110,8 +127,9 @@ async def _chunk(run: Run, target: StatementTarget, ids: list[DocId]) -> Reply:
 
 
 async def _narrowed(
-    run: Run, coverage: Coverage, target: StatementTarget, ids: Sequence[DocId]
+    run: Run, coverage: Coverage, narrowing: Narrowing, ids: Sequence[DocId]
 ) -> Reply:
+    target = narrowing.target
     since = run.gateway.clock()
     if target.batch.kind is Kind.DELETE:
         there = await removable(run, coverage, list(ids))
@@ -120,5 +138,5 @@ async def _narrowed(
         there = await run.ensure(coverage, ids)
         within = KEPT_SECONDS
     chosen = [i for i in ids if i in there]
-    command = target.command(query=narrow(target, chosen))
+    command = target.command(query=narrowing.query(chosen))
     return await run.send(coverage, command, since=since, within=within)

@@ -3,17 +3,14 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
 
 from thermocline_common.coverage import Coverage
 from thermocline_common.ids import DocId
+from thermocline_common.portions import MOST_BYTES, MOST_ID_BYTES, MOST_IDS
 from thermocline_proxy.writes.changes import touches_unique
 from thermocline_proxy.writes.filters import storable
 from thermocline_proxy.writes.statements import Batch, Kind
 from thermocline_proxy.writes.targets import StatementTarget
-
-MAX_STATEMENTS: Final = 1_000
-MAX_IDS_BYTES: Final = 4 * 1024 * 1024
 
 
 class How(Enum):
@@ -25,6 +22,8 @@ class How(Enum):
     DELETE_BY_ID = "delete by id"
     ONE = "one"
     MANY = "many"
+    REFUSED = "refused"
+    """An insert under an ``_id`` that no tiered collection takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +48,8 @@ def cut(
         doc_id = ids[index]
         how = _how(batch, coverage, index, doc_id)
         size = len(doc_id.value) if doc_id is not None else 0
-        full = len(group) >= MAX_STATEMENTS or held + size > MAX_IDS_BYTES
-        alone = how in (How.ONE, How.MANY)
+        full = len(group) >= MOST_IDS or held + size > MOST_BYTES
+        alone = how in (How.ONE, How.MANY, How.REFUSED)
         if group and (how is not group_how or full or alone):
             yield _piece(group_how, group)
             group, held = [], 0
@@ -73,7 +72,8 @@ def _piece(how: How | None, group: list[int]) -> Piece:
 
 def _how(batch: Batch, coverage: Coverage, index: int, doc_id: DocId | None) -> How:
     if batch.kind is Kind.INSERT:
-        return How.INSERT
+        assert doc_id is not None
+        return How.REFUSED if len(doc_id.value) > MOST_ID_BYTES else How.INSERT
     target = StatementTarget(batch, index)
     by_id = doc_id is not None and storable(doc_id)
     if batch.kind is Kind.DELETE:

@@ -14,6 +14,7 @@ from thermocline_common import copy_in
 from thermocline_common.coverage import Coverage, State
 from thermocline_common.errors import Code, CommandError
 from thermocline_common.ids import DocId
+from thermocline_common.portions import portions
 from thermocline_common.raw_reads import find_by_ids, find_raw, read_records
 from thermocline_common.removals import Kind as RecordKind, Record
 from thermocline_common.timing import KEEP_SECONDS
@@ -30,7 +31,6 @@ RECORDED_SECONDS: Final = 30.0
 ACCEPTED_SECONDS: Final = 30.0
 """How long F's acceptance of a user's inserts or deletes is remembered, as mongos remembers users."""
 LONGEST_LOOKUP_SECONDS: Final = 30.0
-IN_CHUNK: Final = 1_000
 ATTEMPTS: Final = 10
 
 _ON_ITS_WAY: Final = (RecordKind.LEAVING, RecordKind.EVICTED)
@@ -252,10 +252,8 @@ class Run:
 
         Asks F first, and keeps only what isn't there or is about to leave.
         """
-        wanted = list(dict.fromkeys(ids))
         present: frozenset[DocId] = frozenset()
-        for start in range(0, len(wanted), IN_CHUNK):
-            chunk = wanted[start : start + IN_CHUNK]
+        for chunk in portions(dict.fromkeys(ids)):
             found, records = await asyncio.gather(self.fast_ids(chunk), self.records(chunk))
             # Evicted: F may have been asked for the document before, and for the record after that.
             weak = [

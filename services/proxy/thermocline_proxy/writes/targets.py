@@ -7,7 +7,7 @@ from bson.raw_bson import RawBSONDocument
 
 from thermocline_common.ids import ARRAY, DOCUMENT, DocId
 from thermocline_proxy.commands.command import CODEC, Command, raw_element
-from thermocline_proxy.writes.filters import id_equality, is_simple_collation, narrow
+from thermocline_proxy.writes.filters import id_equality, is_simple_collation
 from thermocline_proxy.writes.replies import find_and_modify_settled, parse_outcome
 from thermocline_proxy.writes.statements import EMPTY, Batch, fields_of, number, truth
 
@@ -185,11 +185,11 @@ class FindAndModifyTarget:
 
 
 class NarrowedTarget(StatementTarget):
-    """A statement that is meant for every match, for one of the documents."""
+    """A statement that is meant for every match, for one of the documents. ``query``: its filter for that one."""
 
-    def __init__(self, target: StatementTarget, doc_id: DocId) -> None:
+    def __init__(self, target: StatementTarget, doc_id: DocId, query: bytes) -> None:
         super().__init__(target.batch, target.index)
-        self._narrowed = narrow(target.query, [doc_id], collated=target.collated)
+        self._narrowed = query
         self._id = doc_id
 
     @property

@@ -32,6 +32,7 @@ async def insert(
             return Reply(trial.error, Tier.FAST, "")
         if trial.after is None:
             raise Moved  # something matches by now
+        refuse_long([DocId.of_document(trial.after)])
         await _keep_id(run, coverage, DocId.of_document(trial.after))
         await keep_holders(run, coverage, [trial.after], specs)
         if touches_unique(coverage, target.update):
@@ -55,9 +56,9 @@ async def _insert_only(
     query = filters.both(target.query, filters.IMPOSSIBLE)
     command = target.command(query=query, upsert=True, update=guard)
     reply = await run.send(coverage, command, since=since)
-    if target.doc_id is not None and duplicate_of_id(reply.raw):
     if guard is not None and stopped(reply.raw):
         raise Moved  # the pipeline computed other keys than on trial
+    if target.doc_id is not None and duplicate_of_id(reply.raw):
         raise Moved  # there by now: one MongoDB would update it
     return reply
 
