@@ -143,8 +143,13 @@ class _Process:
         """Both tiers, as soon as their credentials are complete; None: told to stop before."""
         while not self.stop.is_set():
             try:
+                manifest = self.manifest.current
                 tiers = clients.open_tiers(
-                    self.manifest.current, self.arguments.credentials, f"thermocline-{self.name}"
+                    manifest,
+                    self.arguments.credentials,
+                    f"thermocline-{self.name}",
+                    # The other services open few connections, whatever happens.
+                    manifest.spec.proxy.own_connections if self.name == "proxy" else None,
                 )
             except ConfigError as error:
                 self.problems.set("credentials", str(error))

@@ -236,9 +236,10 @@ class ClientProtocol(asyncio.Protocol):
         if good and frame.startswith(CURSOR_FIRST, _FIRST) and (cursor_id := reply_cursor(frame)):
             self._proxy.cursors.remember(cursor_id, pool.tier, pool.address)
         connection.idle_since = now
-        pool.idle.append(connection)
-        if pool.waiting:
-            pool.wake()
+        if pool.slots.queued:
+            pool.release(connection)
+        else:
+            pool.idle.append(connection)
         if not good:
             self._on_unusual_reply(pool, frame)
             return

@@ -132,7 +132,7 @@ class ProxyService:
             Tier.FAST: Members(Tier.FAST, context.tiers.fast),
             Tier.ARCHIVE: Members(Tier.ARCHIVE, context.tiers.archive),
         }
-        limit = spec.proxy.max_upstream_connections
+        limit = spec.proxy.client_connections
         pools = Pools(
             {
                 tier: Endpoint(

@@ -18,7 +18,8 @@ class Settings:
     ``relaxed``: namespaces whose archive reads skip the barrier. ``default_preference``: the raw
     ``$readPreference`` of the archive for reads that state none, or None: the primary;
     ``fast_preference`` the fast tier's. ``verify``: the share of the fast tier's answers to check.
-    ``wanted``: the namespaces that are active, or are to be.
+    ``wanted``: the namespaces that are active, or are to be. ``max_connections``: to one member, for
+    the applications' commands.
     """
 
     lease: float
@@ -52,7 +53,7 @@ def settings_of(manifest: Manifest) -> Settings:
             for policy in spec.collections
             if policy.archive_reads is ArchiveReads.RELAXED
         ),
-        max_connections=proxy.max_upstream_connections,
+        max_connections=proxy.client_connections,
         owner=(manifest.metadata.namespace, manifest.metadata.name),
         default_preference=_preference(spec.archive),
         fast_preference=_preference(spec.fast_tier),

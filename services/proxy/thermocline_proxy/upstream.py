@@ -1,7 +1,6 @@
 """Connections to the members of both tiers, pooled per member and user."""
 
 import asyncio
-import base64
 import itertools
 import os
 import ssl
@@ -14,10 +13,11 @@ import bson
 
 from thermocline_common import __version__
 from thermocline_common.coverage import Tier
-from thermocline_common.errors import Code, CommandError
+from thermocline_common.errors import CommandError
+from thermocline_proxy.log_in import log_in
 from thermocline_proxy.observe import Latency
 from thermocline_proxy.ports import Identity
-from thermocline_proxy.scram import ScramError, client_final, client_first
+from thermocline_proxy.slots import Slots
 from thermocline_proxy.times import TierClock, take_times
 from thermocline_proxy.wire.frames import FrameBuffer
 from thermocline_proxy.wire.header import HEADER_SIZE, INT32, MAX_REPLY_SIZE, ProtocolViolation
@@ -163,7 +163,7 @@ class Upstream(asyncio.Protocol):
 
 @dataclass(slots=True)
 class Endpoint:
-    """How to reach the members of a tier."""
+    """How to reach the members of a tier. ``max_connections``: to one member, of all users."""
 
     tier: Tier
     clock: TierClock
@@ -173,21 +173,38 @@ class Endpoint:
     latency: Latency = field(default_factory=Latency)
 
 
+@dataclass(slots=True, eq=False)
+class _Waiter:
+    """A command that waits for a connection; None: it may open one."""
+
+    future: "asyncio.Future[Upstream | None]"
+    since: float
+
+    @property
+    def gone(self) -> bool:
+        """Whether it was given up."""
+        return self.future.done()
+
+
 class Pool:
     """The connections of one user to one member."""
 
-    def __init__(self, endpoint: Endpoint, address: str, identity: Identity | None) -> None:
+    def __init__(
+        self, endpoint: Endpoint, address: str, identity: Identity | None, slots: "Slots[Pool]"
+    ) -> None:
         self.endpoint = endpoint
         self.tier = endpoint.tier
         self.clock = endpoint.clock
         self.latency = endpoint.latency
         self.address = address
         self.identity = identity
+        self.slots = slots
+        slots.pools.add(self)
         self.idle: list[Upstream] = []
         self.open: set[Upstream] = set()
         self.opening = 0
         self.retired = False
-        self.waiting: deque[asyncio.Future[None]] = deque()
+        self.waiting: deque[Any] = deque()
 
     def take(self) -> Upstream | None:
         """An idle connection, or None."""
@@ -199,28 +216,33 @@ class Pool:
         return None
 
     def release(self, connection: Upstream) -> None:
-        """Give a connection back after its reply."""
+        """Give a connection back after its reply; whoever waits longest gets it."""
         if connection.lost:
             return
-        connection.idle_since = time.monotonic()
-        self.idle.append(connection)
-        if self.waiting:
-            self.wake()
+        now = connection.idle_since = time.monotonic()
+        turn = self.slots.next(self, now) if self.slots.queued else None
+        if turn is None:
+            self.idle.append(connection)
+        elif turn is self:
+            self.slots.first(self).future.set_result(connection)
+        else:
+            connection.abort()  # its end makes room for the other user's
 
     def forget(self, connection: Upstream) -> None:
         """A connection ended."""
-        self.open.discard(connection)
         if connection in self.idle:
             self.idle.remove(connection)
-        self.wake()
+        if connection in self.open:
+            self.open.discard(connection)
+            self._free()
 
-    def wake(self) -> None:
-        """Let one of those who wait for a connection look again."""
-        while self.waiting:
-            waiter = self.waiting.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                return
+    def _free(self) -> None:
+        """A slot is free: whoever waits longest may open a connection."""
+        self.slots.used -= 1
+        turn = self.slots.oldest()
+        if turn is not None:
+            self.slots.used += 1
+            self.slots.first(turn).future.set_result(None)
 
     async def acquire(self, deadline: float) -> Upstream:
         """A connection of one's own until :meth:`release`.
@@ -232,23 +254,40 @@ class Pool:
             connection = self.take()
             if connection is not None:
                 return connection
-            if len(self.open) + self.opening < self.endpoint.max_connections:
+            if self.slots.take():
                 return await self._connect(deadline)
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self.waiting.append(waiter)
-            try:
-                async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-                    await waiter
-            except TimeoutError:
+            other = self.slots.idle_elsewhere(self)
+            if other is not None:
+                other.idle.pop(0).abort()  # its end makes room
+            connection = await self._turn(deadline)
+            if connection is None:
+                return await self._connect(deadline)
+            if not connection.lost:
+                return connection
+
+    async def _turn(self, deadline: float) -> Upstream | None:
+        now = time.monotonic()
+        waiter = _Waiter(asyncio.get_running_loop().create_future(), now)
+        self.waiting.append(waiter)
+        self.slots.queued[self] = None
+        try:
+            async with asyncio.timeout(max(0.0, deadline - now)):
+                return await waiter.future
+        except BaseException as error:
+            future = waiter.future
+            if not future.done() or future.cancelled():
+                self.slots.leave(self, waiter)
+            elif (connection := future.result()) is None:
+                self._free()
+            else:
+                self.release(connection)
+            if isinstance(error, TimeoutError):
                 raise CommandError(
                     202,
                     f"no connection to {self.address} became free in time",
                     code_name="NetworkInterfaceExceededTimeLimit",
                 ) from None
-            except asyncio.CancelledError:
-                if waiter.done() and not waiter.cancelled():
-                    self.wake()
-                raise
+            raise
 
     async def _connect(self, deadline: float) -> Upstream:
         self.opening += 1
@@ -268,13 +307,14 @@ class Pool:
                 self.open.add(connection)
                 await self._greet(connection)
         except BaseException:
-            if connection is not None:
+            if connection is None:
+                self._free()
+            else:
                 connection.abort()
+                self.forget(connection)  # it may have ended before it was known to be open
             raise
         finally:
             self.opening -= 1
-            if connection is None:
-                self.wake()
         return connection
 
     async def _greet(self, connection: Upstream) -> None:
@@ -282,7 +322,7 @@ class Pool:
         _, element, operation = take_times(reply)
         self.endpoint.clock.learn(element, operation)
         if self.identity is not None:
-            await _log_in(connection, self.identity)
+            await log_in(connection.run, self.tier.value, self.identity)
 
     def reap(self, now: float) -> None:
         """Close connections that were idle for long; the most recently used ones stay."""
@@ -304,65 +344,6 @@ _METADATA: Final[dict[str, Any]] = {
 }
 
 
-async def _log_in(connection: Upstream, identity: Identity) -> None:
-    """SCRAM with the keys that the client's own proof gave. Raises :class:`CommandError` 18."""
-    nonce = base64.b64encode(os.urandom(24)).decode()
-    bare, payload = client_first(identity.user, nonce)
-    start = await _sasl(
-        connection,
-        {
-            "saslStart": 1,
-            "mechanism": identity.mechanism,
-            "payload": payload,
-            "options": {"skipEmptyExchange": True},
-            "$db": identity.database,
-        },
-    )
-    try:
-        answer, expected = client_final(
-            bare,
-            nonce,
-            bytes(start["payload"]),
-            identity.mechanism,
-            identity.client_key,
-            identity.server_key,
-        )
-    except ScramError as error:
-        raise CommandError(Code.AuthenticationFailed, "Authentication failed.") from error
-    final = await _sasl(
-        connection,
-        {
-            "saslContinue": 1,
-            "conversationId": start["conversationId"],
-            "payload": answer,
-            "$db": identity.database,
-        },
-    )
-    if bytes(final["payload"]) != expected:
-        raise CommandError(Code.AuthenticationFailed, "Authentication failed.")
-    while not final["done"]:
-        final = await _sasl(
-            connection,
-            {
-                "saslContinue": 1,
-                "conversationId": start["conversationId"],
-                "payload": b"",
-                "$db": identity.database,
-            },
-        )
-
-
-async def _sasl(connection: Upstream, command: dict[str, Any]) -> dict[str, Any]:
-    reply: dict[str, Any] = bson.decode(await connection.run(bson.encode(command)))
-    if not reply.get("ok"):
-        raise CommandError(
-            int(reply.get("code", Code.AuthenticationFailed)),
-            f"the {connection.pool.tier.value} tier refused the log-in: {reply.get('errmsg', '')}",
-            code_name=reply.get("codeName"),
-        )
-    return reply
-
-
 def split_address(address: str) -> tuple[str, int]:
     """Host and port of ``host:port``; IPv6 hosts stand in brackets."""
     host, _, port = address.rpartition(":")
@@ -375,13 +356,18 @@ class Pools:
 
     endpoints: dict[Tier, Endpoint]
     pools: dict[tuple[Tier, str, Identity | None], Pool] = field(default_factory=dict)
+    slots: dict[tuple[Tier, str], Slots[Pool]] = field(default_factory=dict)
 
     def pool(self, tier: Tier, address: str, identity: Identity | None) -> Pool:
         """The pool, made where there is none yet."""
         key = (tier, address, identity)
         found = self.pools.get(key)
         if found is None:
-            found = self.pools[key] = Pool(self.endpoints[tier], address, identity)
+            endpoint = self.endpoints[tier]
+            slots = self.slots.get((tier, address))
+            if slots is None:
+                slots = self.slots[tier, address] = Slots(endpoint.max_connections)
+            found = self.pools[key] = Pool(endpoint, address, identity, slots)
         return found
 
     def connected(self, tier: Tier, identity: Identity | None) -> bool:
@@ -397,8 +383,9 @@ class Pools:
             now = time.monotonic()
             for key, pool in list(self.pools.items()):
                 pool.reap(now)
-                if not pool.open and not pool.opening:
+                if not (pool.open or pool.opening or pool.waiting):
                     pool.retired = True
+                    pool.slots.pools.discard(pool)
                     del self.pools[key]
 
     def close(self) -> None:

@@ -247,7 +247,7 @@ class ProxySpec(ServiceSpec):
     locality: Locality | None = None
     """Prefer members in the proxy's own zone."""
     max_upstream_connections: Annotated[int, Field(ge=1, le=10_000)] = 100
-    """Connections of one worker to one member, at most."""
+    """Connections of one worker to one member, at most; besides two that watch it."""
     lease: Annotated[ShortDuration, AfterValidator(at_least("100ms", "30s"))] = dt.timedelta(
         seconds=5
     )
@@ -262,6 +262,16 @@ class ProxySpec(ServiceSpec):
         seconds=30
     )
     """How long open cursors are served after a proxy was told to stop."""
+
+    @property
+    def own_connections(self) -> int:
+        """How many of ``max_upstream_connections`` are for the proxy's own look-ups and records."""
+        return max(1, min(20, self.max_upstream_connections // 5))
+
+    @property
+    def client_connections(self) -> int:
+        """How many are for the applications' commands."""
+        return max(1, self.max_upstream_connections - self.own_connections)
 
 
 class WorkerSpec(ServiceSpec):
