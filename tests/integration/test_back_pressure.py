@@ -38,7 +38,7 @@ def test_writers_wait_for_a_frozen_feeder(
         secure_fast,
         secure_archive,
         [POLICY],
-        spec={"proxy": {"lease": "500ms", "barrierTimeout": "1s"}},
+        spec={"proxy": {"lease": "3s", "barrierTimeout": "30s"}},
         environment=ENVIRONMENT,
         directory=tmp_path,
     )
@@ -50,6 +50,12 @@ def test_writers_wait_for_a_frozen_feeder(
 
     def behind(size: int) -> bool:
         return bool(pressure()["behindBytes"] >= size)
+
+    def patience(barrier_timeout: str) -> None:
+        """How long writes are held."""
+        system.manifest.change(proxy={"lease": "3s", "barrierTimeout": barrier_timeout})
+        wanted = system.manifest.generation
+        wait_until("applied", lambda: proxy.status()["appliedGeneration"] == wanted)
 
     system.start(only=("feeder", "proxy"))
     acknowledged: list[Any] = []
@@ -91,6 +97,7 @@ def test_writers_wait_for_a_frozen_feeder(
             # The end of the window: held, then refused; transactions too, as something to repeat.
             fill(secure_fast, 0.6)
             wait_until("held", lambda: pressure()["brake"] == "held")
+            patience("3s")
             with pytest.raises(OperationFailure, match="writes are held") as caught:
                 orders.insert_one({"_id": "refused"})
             assert caught.value.code == 262
@@ -103,8 +110,7 @@ def test_writers_wait_for_a_frozen_feeder(
                 assert caught.value.has_error_label("TransientTransactionError")
                 session.abort_transaction()
             # The feeder comes back while a writer is held: it goes on by itself.
-            system.manifest.change(proxy={"lease": "500ms", "barrierTimeout": "60s"})
-            wait_until("patient", lambda: proxy.status()["appliedGeneration"] == 2)
+            patience("60s")
             held = threading.Thread(target=write, args=("held",))
             held.start()
             wait_until("one waits", lambda: pressure()["waiting"] == 1)

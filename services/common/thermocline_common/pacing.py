@@ -49,3 +49,97 @@ def rest_seconds(pace: str | int, documents: int, took: float, latency: Latency)
         return max(0.0, documents / pace - took)
     excess = latency.strain - TOLERATED
     return took * min(LONGEST_REST, excess) if excess > 0 else 0.0
+
+
+# The archive: what work costs those who read there at the same time.
+
+DISTURBED: Final = 1.2
+"""Reads beside our work may take this multiple of reads without it."""
+COST_FLOOR_SECONDS: Final = 0.002
+"""Below this a read comes from memory, and all are the same. Servers count whole milliseconds."""
+COST_WEIGHT: Final = 0.15
+MOST_REST: Final = 10.0
+"""Background work goes on for a tenth of the time, whatever it costs: warming must end some day."""
+LONGEST_PAUSE: Final = 5.0
+LEAST_PIECE: Final = 20
+REPLAY_BACKLOG: Final = 200
+"""Documents of a batch from which on replay has a backlog; smaller ones are what was just written."""
+REPLAY_REST: Final = 1.0
+"""Replay rests no longer than it works: readers wait for it, too, at the barrier."""
+REPLAY_WINDOW: Final = 0.1
+"""It doesn't rest at all once so much of F's oplog is behind."""
+YIELDING_LAG: Final = 1.0
+"""Seconds that replay may be behind before warming and eviction make way for it."""
+LONGEST_LAG_REST: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What the archive's reads took, in seconds: ``alone`` while we rested, ``beside`` our work."""
+
+    alone: float = 0.0
+    beside: float = 0.0
+
+    def saw_alone(self, seconds: float) -> "Cost":
+        """With one more read that our work didn't touch."""
+        return Cost(_mixed(self.alone, seconds), self.beside)
+
+    def saw_beside(self, seconds: float) -> "Cost":
+        """With one more read beside our work."""
+        return Cost(self.alone, _mixed(self.beside, seconds))
+
+    @property
+    def strain(self) -> float:
+        """How many times longer reads take beside our work; 1.0 where that isn't known.
+
+        Load that isn't ours is in both parts alike, so it isn't taken for ours, nor ours for usual.
+        """
+        if not self.alone or not self.beside:
+            return 1.0
+        return max(self.beside, COST_FLOOR_SECONDS) / max(self.alone, COST_FLOOR_SECONDS)
+
+
+def _mixed(before: float, seconds: float) -> float:
+    return before + COST_WEIGHT * (seconds - before) if before else seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Throttle:
+    """How long background work rests, as a multiple of the time that it works."""
+
+    rest: float = 0.0
+
+    def adjusted(self, strain: float) -> "Throttle":
+        """Twice as much where others are disturbed; a little less where they aren't."""
+        if strain > DISTURBED:
+            return Throttle(min(MOST_REST, max(0.25, self.rest * 2)))
+        return Throttle(0.0 if self.rest < 0.05 else self.rest * 0.93)
+
+    def piece(self, most: int) -> int:
+        """Documents to take at once: the longer the rests, the smaller the pieces between them."""
+        return max(min(most, LEAST_PIECE), int(most / (1 + self.rest)))
+
+    def seconds(self, took: float) -> float:
+        """How long to rest after work that took so long."""
+        return min(LONGEST_PAUSE, self.rest * took)
+
+
+def lag_rest(lag: float) -> float:
+    """How long warming and eviction rest for a feeder that is ``lag`` seconds behind."""
+    return min(LONGEST_LAG_REST, lag) if lag > YIELDING_LAG else 0.0
+
+
+def replay_rest(
+    pace: str | int, documents: int, took: float, throttle: Throttle, window_used: float | None
+) -> float:
+    """How long replay rests after a batch.
+
+    ``"Auto"``: for the archive's readers, where there is a backlog. ``window_used``: the share of F's
+    oplog that is behind (None: not known yet); with too much of it, replay rests no more, whatever
+    the pace.
+    """
+    if (window_used or 0.0) >= REPLAY_WINDOW:
+        return 0.0
+    if isinstance(pace, int):
+        return max(0.0, documents / pace - took)
+    return took * min(REPLAY_REST, throttle.rest) if documents >= REPLAY_BACKLOG else 0.0

@@ -140,7 +140,7 @@ class Announcing:
                 return None
             index = await candidates.age_index_name(tools.tiers, coverage)
             self._walk = candidates.Walk(tools.tiers, coverage, index)
-        found = await self._walk.page(bound, tools.settings.page)
+        found = await self._walk.page(bound, tools.piece(tools.settings.page))
         if not found:
             self._walk = None
             self._next_walk = tools.clock() + pause
@@ -153,7 +153,8 @@ class Announcing:
         """Both tiers at the feeder's checkpoint; suspicions are noted."""
         wanted = list(ids)
         tiers = self._tools.tiers
-        view = await confirm.look_archive(tiers, coverage, wanted)
+        looking = confirm.look_archive(tiers, coverage, wanted)
+        view = await self._tools.beside(coverage.namespace, looking)
         fast = await confirm.look_fast(tiers.fast, coverage, wanted, view.checkpoint)
         verdicts = self.judge_with(view, wanted, horizon)(coverage, fast)
         self.note(verdicts, fast, view)

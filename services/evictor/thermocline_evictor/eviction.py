@@ -14,7 +14,7 @@ from pymongo.errors import PyMongoError
 from thermocline_common import barrier, coverage_store
 from thermocline_common.coverage import Coverage
 from thermocline_common.ids import DocId
-from thermocline_common.pacing import rest_seconds
+from thermocline_common.pacing import lag_rest, rest_seconds
 from thermocline_common.portions import first_portion
 from thermocline_common.raw_reads import find_by_ids, read_records
 from thermocline_common.spec.models import EvictorMode
@@ -123,6 +123,7 @@ class Eviction:
             took = tools.clock() - started
             tools.latency = tools.latency.observe(took)
             await tools.rest(rest_seconds(pace, looked, took, tools.latency))
+            await tools.give_way(coverage.namespace, pace, took)
         return Next.SOON
 
     async def _raise(self, coverage: Coverage, horizon: dt.datetime, max_age: dt.timedelta) -> bool:
@@ -185,7 +186,9 @@ class Eviction:
                 if not busy:
                     break
             elif len(self._pending) < pacing.ahead(self._rate):
+                started = tools.clock()
                 found = await self.announcing.announce_page(coverage, horizon, self._pending)
+                await tools.give_way(coverage.namespace, pace, tools.clock() - started)
                 if found is None:
                     busy = False
                     break
@@ -222,7 +225,7 @@ class Eviction:
     async def _evict_batch(self, coverage: Coverage, horizon: dt.datetime, pace: str | int) -> bool:
         """One transaction; False: not now."""
         tools, started = self.tools, self.tools.clock()
-        due = list(itertools.islice(self._group, self._batch))
+        due = list(itertools.islice(self._group, tools.piece(self._batch)))
         ids = [self._group.popleft() for _ in first_portion(due)]
         ids = [i for i in ids if i in self._pending]
         if not ids or self._waited is None:
@@ -234,7 +237,10 @@ class Eviction:
                 tools.tiers, marker, deadline=deadline, clock=tools.clock
             )
             self.report.lag = round(tools.clock() - started, 3)
-            view = await confirm.look_archive(tools.tiers, coverage, ids)
+            began = tools.clock()
+            looking = confirm.look_archive(tools.tiers, coverage, ids)
+            view = await tools.beside(coverage.namespace, looking)
+            looked = tools.clock() - began
             await tools.paused("confirmed")
             announced = {i: (self._pending[i].token, self._pending[i].content) for i in ids}
             decide = self.announcing.judge_with(view, ids, horizon)
@@ -251,10 +257,9 @@ class Eviction:
             return True
         self._rate += 0.2 * (len(attempt.deleted) / max(took, 1e-3) - self._rate)
         await self._measure(coverage, ids[:1])
-        rest = max(
-            rest_seconds(pace, len(ids), took, tools.latency), pacing.lag_rest(self.report.lag)
-        )
+        rest = max(rest_seconds(pace, len(ids), took, tools.latency), lag_rest(self.report.lag))
         await tools.rest(rest)
+        await tools.give_way(coverage.namespace, pace, looked)
         return not attempt.stale
 
     async def _settle(self, coverage: Coverage, ids: list[DocId], attempt: Attempt) -> None:

@@ -14,6 +14,7 @@ from pymongo.errors import OperationFailure, PyMongoError
 
 from thermocline_common import clients, coverage_store
 from thermocline_common.ages import from_milliseconds
+from thermocline_common.archive_probe import ArchiveProbe
 from thermocline_common.barrier import BarrierTimeout
 from thermocline_common.clock import monotonic
 from thermocline_common.coverage import Coverage, State, Tier
@@ -64,6 +65,7 @@ class EvictorService:
             stopping=context.stop.is_set,
             beat=context.heartbeat.beat,
             sleep=context.stopping,
+            probe=ArchiveProbe(context.tiers.archive),
         )
         try:
             async with asyncio.TaskGroup() as group:

@@ -5,10 +5,12 @@ import datetime as dt
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
+from thermocline_common.archive_probe import ArchiveProbe
 from thermocline_common.clock import Clock, monotonic
 from thermocline_common.ids import DocId
-from thermocline_common.pacing import Latency
+from thermocline_common.pacing import AUTO, Latency
 from thermocline_common.tiers import Tiers
 from thermocline_evictor.deleter import Pause
 from thermocline_evictor.ledger import Ledger
@@ -16,6 +18,7 @@ from thermocline_evictor.members import FastMembers
 from thermocline_evictor.settings import Settings
 
 BEAT_SECONDS = 5.0
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -37,6 +40,23 @@ class Tools:
     latency: Latency = field(default_factory=Latency)
     pause: Pause | None = None
     """A test's pause point."""
+
+    probe: ArchiveProbe | None = None
+    """What work costs the archive's readers; None: nobody asks, and it never rests for them."""
+
+    def piece(self, most: int) -> int:
+        """Documents to take at once."""
+        return most if self.probe is None else self.probe.throttle.piece(most)
+
+    async def beside(self, namespace: str, work: Awaitable[T]) -> T:
+        """``work``'s result; what it costs others is measured."""
+        return await work if self.probe is None else await self.probe.beside(namespace, work)
+
+    async def give_way(self, namespace: str, pace: str | int, took: float) -> None:
+        """Rest for the archive's readers after work that took so long."""
+        if self.probe is not None and pace == AUTO:
+            await self.rest(self.probe.throttle.seconds(took))
+            await self.probe.alone(namespace)
 
     async def paused(self, step: str) -> None:
         """A test's pause point, where there is one."""

@@ -7,17 +7,20 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from bson.timestamp import Timestamp
 from pymongo.errors import OperationFailure, PyMongoError
 
+from thermocline_common.archive_probe import PROBE_SECONDS, ArchiveProbe
 from thermocline_common.barrier import write_marker
 from thermocline_common.clock import Clock, monotonic
 from thermocline_common.coverage import State
 from thermocline_common.errors import Code, ThermoclineError
 from thermocline_common.oplog import OplogMeter
 from thermocline_common.oplog_window import Brake, Window, brake_for, describe
+from thermocline_common.pacing import REPLAY_BACKLOG, replay_rest
 from thermocline_common.runtime import Context
 from thermocline_common.spec.models import WorkMode
 from thermocline_common.tiers import Tiers
@@ -136,10 +139,12 @@ class FeederService:
                 drain=self.draining,
             )
             parts.applier.reset(checkpoint.quarantine)
+            probe = ArchiveProbe(tiers.archive, self.clock)
+            parts.replay.give_way = partial(self._give_way, context, parts, probe)
             self.parts = parts
             self.owning, self.standing_by_for = True, None
             try:
-                await self._work(context, parts)
+                await self._work(context, parts, probe)
             finally:
                 self.parts = None
                 await self._let_go(tiers)
@@ -172,7 +177,7 @@ class FeederService:
 
     # At work ---------------------------------------------------------------------------------
 
-    async def _work(self, context: Context, parts: Parts) -> None:
+    async def _work(self, context: Context, parts: Parts, probe: ArchiveProbe) -> None:
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(parts.replay.run()),
@@ -189,6 +194,7 @@ class FeederService:
                 group.create_task(self._retry_quarantined(context, parts)),
                 group.create_task(self._follow_manifest(context, parts)),
                 group.create_task(self._measure(context, parts)),
+                group.create_task(self._probe(parts, probe)),
             ]
             if self.draining:
                 await self._drained(context, parts)
@@ -330,6 +336,27 @@ class FeederService:
                 if slow and self.window is not None
                 else None,
             )
+
+    async def _probe(self, parts: Parts, probe: ArchiveProbe) -> None:
+        """While replay has a backlog, time reads of the archive beside it."""
+        while True:
+            await asyncio.sleep(PROBE_SECONDS)
+            namespace = next(iter(parts.registry.pairs), None)
+            if namespace is not None and parts.replay.backlog >= REPLAY_BACKLOG:
+                await probe.sample(namespace)
+
+    async def _give_way(
+        self, context: Context, parts: Parts, probe: ArchiveProbe, documents: int, took: float
+    ) -> None:
+        """Rest for the archive's readers, as far as replay may."""
+        pace = context.manifest.current.spec.feeder.pace
+        used = None if self.window is None else self.window.used
+        namespace = next(iter(parts.registry.pairs), None)
+        rest = replay_rest(pace, documents, took, probe.throttle, used)
+        if rest > 0 and not self.draining:
+            await asyncio.sleep(rest)
+        if namespace is not None and parts.replay.backlog >= REPLAY_BACKLOG:
+            await probe.alone(namespace)
 
     async def _drained(self, context: Context, parts: Parts) -> None:
         """Wait until nothing is tiered any more, or can't be replayed."""

@@ -10,6 +10,7 @@ from typing import Any
 from pymongo.errors import PyMongoError
 
 from thermocline_common import coverage_store
+from thermocline_common.archive_probe import ArchiveProbe
 from thermocline_common.barrier import BarrierTimeout
 from thermocline_common.copy_in import CannotCopy, CollectionChanged
 from thermocline_common.coverage import Coverage, State
@@ -60,6 +61,7 @@ class WarmerService:
             stopping=context.stop.is_set,
             beat=context.heartbeat.beat,
             sleep=context.stopping,
+            probe=ArchiveProbe(context.tiers.archive),
         )
         async with asyncio.TaskGroup() as group:
             group.create_task(self._warm(context, tools))

@@ -9,16 +9,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
 
 from thermocline_common import barrier, coverage_store
+from thermocline_common.archive_probe import ArchiveProbe
 from thermocline_common.clock import Clock, monotonic
 from thermocline_common.copy_in import Pause
 from thermocline_common.coverage import Coverage
 from thermocline_common.ids import DocId
-from thermocline_common.pacing import Latency, rest_seconds
-from thermocline_common.raw_reads import run_raw
+from thermocline_common.pacing import AUTO, Latency, lag_rest, rest_seconds
 from thermocline_common.tiers import Tiers
 from thermocline_warmer import reader
 from thermocline_warmer.copier import copy_ids, reading_after
@@ -31,6 +30,8 @@ Now = Callable[[], dt.datetime]
 T = TypeVar("T")
 
 BEAT_SECONDS = 5.0
+SCAN_IDS = 50
+"""Ids looked for in one go: each means a document that the archive reads."""
 
 
 class Stopped(Exception):
@@ -51,6 +52,8 @@ class Tools:
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
     pause: Pause | None = None
     """A test's pause point."""
+    probe: ArchiveProbe | None = None
+    """What work costs the archive's readers; None: nobody asks, and it never rests for them."""
 
     async def watched(self, work: Awaitable[T]) -> T:
         """``work``'s result. The loop counts as alive meanwhile: the archive may look through very many
@@ -99,7 +102,6 @@ class Warming:
         self.tools = tools
         self.report = Report()
         self._size = windows.FIRST_SLICE
-        self._latency = Latency()
         self._began: tuple[float, float] | None = None
 
     async def step(self, coverage: Coverage | None, policy: Policy, pace: str | int) -> bool:
@@ -209,15 +211,26 @@ class Warming:
     ) -> None:
         tools = self.tools
         held = reading_after(coverage, after)
-        batches = reader.scan_ids(tools.tiers, held, after, tools.settings.batch, query, hint)
+        batch = tools.settings.batch
+        scan = min(batch, SCAN_IDS)
+        batches = reader.scan_ids(tools.tiers, held, after, scan, query, hint)
+        ids: list[DocId] = []
         async with contextlib.aclosing(batches):
-            while (ids := await tools.watched(anext(batches, None))) is not None:
-                show(await self._copy_batch(held, ids, pace))
+            while True:
+                # The look for ids reads the documents, too: it is work like the copying.
+                found = await self._working(held, anext(batches, None), pace)
+                ids += found or []
+                piece = batch if tools.probe is None else tools.probe.throttle.piece(batch)
+                if ids and (found is None or len(ids) >= piece):
+                    show(await self._copy_batch(held, ids, pace))
+                    ids = []
+                if found is None:
+                    return
 
     async def _copy_batch(self, coverage: Coverage, ids: list[DocId], pace: str | int) -> int:
         """Copy one batch, rest as the pace asks; how many ids it had."""
-        tools, started = self.tools, self.tools.clock()
-        done = await copy_ids(
+        tools = self.tools
+        copying = copy_ids(
             tools.tiers,
             coverage,
             ids,
@@ -225,30 +238,40 @@ class Warming:
             pause=tools.pause,
             clock=tools.clock,
         )
-        took = tools.clock() - started
+        done = await self._working(coverage, copying, pace, len(ids))
         self.report.copied += done.copied
         self.report.checked += done.asked
-        await self._measure(coverage.namespace, ids[-1].document())
-        await tools.rest(rest_seconds(pace, done.asked, took, self._latency))
         return done.asked
 
-    async def _measure(self, namespace: str, query: bytes) -> None:
-        """Take the time of a read such as applications do on the archive."""
-        database, collection = namespace.split(".", 1)
-        command = {"find": collection, "filter": RawBSONDocument(query), "limit": 1}
-        started = self.tools.clock()
-        await run_raw(self.tools.tiers.archive, database, {**command, "singleBatch": True})
-        self._latency = self._latency.observe(self.tools.clock() - started)
+    async def _working(
+        self, coverage: Coverage, work: Awaitable[T], pace: str | int, documents: int = 0
+    ) -> T:
+        """``work``'s result, and a rest behind it."""
+        tools, probe, started = self.tools, self.tools.probe, self.tools.clock()
+        watched = tools.watched(work)
+        if probe is None or pace != AUTO:
+            result = await watched
+            took = tools.clock() - started
+            await tools.rest(rest_seconds(pace, documents, took, Latency()))
+            return result
+        result = await probe.beside(coverage.namespace, watched)
+        await tools.rest(probe.throttle.seconds(tools.clock() - started))
+        await probe.alone(coverage.namespace)
+        return result
 
     async def _pass_barrier(self) -> Timestamp:
         tools = self.tools
         await self._paused("barrier")
-        return await barrier.pass_barrier(
+        started = tools.clock()
+        time = await barrier.pass_barrier(
             tools.tiers,
             tools.marker_id,
             seconds=tools.settings.barrier_seconds,
             clock=tools.clock,
         )
+        if tools.probe is not None:
+            await tools.rest(lag_rest(tools.clock() - started))
+        return time
 
     async def _fast_time(self) -> Timestamp:
         """F's time now: everything that was verified was committed before."""

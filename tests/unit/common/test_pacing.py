@@ -2,7 +2,18 @@
 
 import pytest
 
-from thermocline_common.pacing import LONGEST_REST, Latency, rest_seconds
+from thermocline_common.pacing import (
+    LEAST_PIECE,
+    LONGEST_PAUSE,
+    LONGEST_REST,
+    MOST_REST,
+    Cost,
+    Latency,
+    Throttle,
+    lag_rest,
+    replay_rest,
+    rest_seconds,
+)
 
 CALM = Latency(0.01, 0.012)
 STRAINED = Latency(0.01, 0.05)
@@ -34,3 +45,79 @@ def test_latency_forgets_a_lucky_measurement_slowly() -> None:
     for _ in range(2_000):
         latency = latency.observe(0.1)
     assert latency.strain == pytest.approx(1.0, abs=0.01)
+
+
+@pytest.mark.parametrize(("lag", "expected"), [(0.0, 0.0), (1.0, 0.0), (3.0, 3.0), (60.0, 10.0)])
+def test_lag_rest(lag: float, expected: float) -> None:
+    assert lag_rest(lag) == expected
+
+
+def test_the_cost_of_work_is_what_reads_take_longer_beside_it() -> None:
+    assert Cost().strain == 1.0
+    assert Cost(alone=0.01).strain == 1.0
+    assert Cost(0.01, 0.03).strain == pytest.approx(3.0)
+    assert Cost(0.0001, 0.0019).strain == 1.0  # both from memory
+
+
+def test_load_of_others_is_no_cost_of_ours() -> None:
+    """Everything takes ten times as long, with us and without: nothing that we do causes it."""
+    cost = Cost(0.004, 0.004)
+    for _ in range(100):
+        cost = cost.saw_alone(0.04).saw_beside(0.041)
+    assert cost.strain == pytest.approx(1.025, abs=0.01)
+
+
+def test_our_own_load_never_becomes_usual() -> None:
+    cost = Cost()
+    for _ in range(10_000):
+        cost = cost.saw_alone(0.005).saw_beside(0.02)
+    assert cost.strain == pytest.approx(4.0)
+
+
+def test_the_throttle_closes_fast_and_opens_slowly() -> None:
+    throttle = Throttle()
+    for _ in range(8):
+        throttle = throttle.adjusted(1.3)
+    assert throttle.rest == MOST_REST
+    opened = 0
+    while throttle.rest > 0:
+        throttle = throttle.adjusted(1.1)
+        opened += 1
+    assert 50 < opened < 120
+
+
+@pytest.mark.parametrize(
+    ("rest", "most", "piece", "took", "seconds"),
+    [
+        (0.0, 250, 250, 1.0, 0.0),
+        (1.0, 250, 125, 0.5, 0.5),
+        (MOST_REST, 250, 22, 0.1, 1.0),
+        (MOST_REST, 100, LEAST_PIECE, 0.1, 1.0),
+        (MOST_REST, 5, 5, 1.0, LONGEST_PAUSE),
+    ],
+)
+def test_long_rests_between_small_pieces(
+    rest: float, most: int, piece: int, took: float, seconds: float
+) -> None:
+    assert Throttle(rest).piece(most) == piece
+    assert Throttle(rest).seconds(took) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("pace", "documents", "rest", "used", "expected"),
+    [
+        ("Auto", 5_000, 0.0, 0.0, 0.0),
+        ("Auto", 5_000, 0.5, None, 0.2),
+        ("Auto", 5_000, 30.0, 0.05, 0.4),  # never longer than it works
+        ("Auto", 5_000, 30.0, 0.1, 0.0),  # never where the oplog gets short
+        ("Auto", 100, 30.0, 0.0, 0.0),  # never where nothing is left behind
+        (1_000, 500, 0.0, 0.0, 0.1),
+        (1_000, 100, 30.0, 0.0, 0.0),
+        (1_000, 500, 0.0, 0.2, 0.0),
+    ],
+)
+def test_replay_rests_within_bounds(
+    pace: str | int, documents: int, rest: float, used: float | None, expected: float
+) -> None:
+    found = replay_rest(pace, documents, 0.4, Throttle(rest), used)
+    assert found == pytest.approx(expected)

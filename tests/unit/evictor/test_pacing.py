@@ -9,7 +9,6 @@ from thermocline_evictor.plan.pacing import (
     after_conflict,
     ahead,
     conflict_rest,
-    lag_rest,
     next_batch,
 )
 
@@ -35,11 +34,6 @@ def test_next_batch(size: int, opened: float, expected: int) -> None:
 )
 def test_ahead(rate: float, expected: int) -> None:
     assert ahead(rate) == expected
-
-
-@pytest.mark.parametrize(("lag", "expected"), [(0.0, 0.0), (1.0, 0.0), (3.0, 3.0), (60.0, 10.0)])
-def test_lag_rest(lag: float, expected: float) -> None:
-    assert lag_rest(lag) == expected
 
 
 @pytest.mark.parametrize(("size", "row", "expected"), [(50, 1, 50), (50, 3, 25), (1, 9, 1)])

@@ -14,9 +14,6 @@ AHEAD_SECONDS: Final = 90.0
 it, and then the announcement was for nothing."""
 LEAST_AHEAD: Final = 500
 MOST_AHEAD: Final = 50_000
-TOLERATED_LAG: Final = 1.0
-"""Seconds the feeder may be behind before eviction makes way for it."""
-LONGEST_REST: Final = 10.0
 
 
 def next_batch(size: int, open_seconds: float) -> int:
@@ -45,8 +42,3 @@ def conflict_rest(in_a_row: int, took: float, chance: float) -> float:
 def ahead(per_second: float) -> int:
     """How many announcements may be pending, at the rate at which they were carried out of late."""
     return int(min(MOST_AHEAD, max(LEAST_AHEAD, per_second * AHEAD_SECONDS)))
-
-
-def lag_rest(lag: float) -> float:
-    """How long to rest for a feeder that is ``lag`` seconds behind."""
-    return min(LONGEST_REST, lag) if lag > TOLERATED_LAG else 0.0
