@@ -4,7 +4,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from pymongo.errors import PyMongoError
@@ -33,6 +33,11 @@ class Happened:
     elected: float | None = None
     """When the tier had a primary again, where it had lost one."""
 
+    @property
+    def name(self) -> str:
+        """What kind of fault it was, and of what kind of part."""
+        return f"{self.planned.fault}: {self.planned.target}"
+
     def __str__(self) -> str:
         until = "" if self.ended is None else f"{self.ended:.1f}"
         election = "" if self.elected is None else f", primary again at {self.elected:.1f}"
@@ -56,14 +61,6 @@ class Disturbance:
     happened: Happened
     due: float
     mend: Callable[[], bool]
-
-
-@dataclass(slots=True)
-class Switches:
-    """The manifest's parts that faults change, merged: ``base`` is what it is without any."""
-
-    base: Mapping[str, Any]
-    changes: dict[str, Any] = field(default_factory=dict)
 
 
 class Nemesis:

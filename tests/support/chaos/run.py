@@ -10,7 +10,8 @@ from support.chaos.cluster import SERVICES, Cluster
 from support.chaos.defects import modules
 from support.chaos.histories import Violation
 from support.chaos.machine import Machine, Result, Size
-from support.chaos.schedule import CALM, Fault, Scene, plan
+from support.chaos.recovery import GAP, plan_singly
+from support.chaos.schedule import CALM, Fault, Planned, Scene, plan
 from support.chaos.shop import policies
 
 BUILD = Path(__file__).parents[3] / "build"
@@ -20,7 +21,8 @@ SHORT = 100.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to run. ``members``: of each tier. ``defect``: a service that is broken on purpose."""
+    """What to run. ``members``: of each tier. ``defect``: a service that is broken on purpose.
+    ``rounds``: of faults one at a time, to measure recovery, in place of the seed's plan."""
 
     seed: int
     seconds: float
@@ -29,6 +31,7 @@ class Options:
     defect: str | None = None
     kinds: frozenset[Fault] = frozenset(Fault)
     size: Size = field(default_factory=Size)
+    rounds: int = 0
 
     @property
     def long_freezes(self) -> bool:
@@ -45,6 +48,12 @@ class Options:
     def calm(self) -> float:
         """Seconds without faults at the end."""
         return CALM if self.seconds >= SHORT else CALM / 4
+
+    def faults(self, *, full_disk: bool) -> tuple[Planned, ...]:
+        """What is to be broken when."""
+        if self.rounds:
+            return plan_singly(SERVICES, self.rounds)
+        return plan(self.seed, self.seconds, self.scene(full_disk=full_disk), self.calm)
 
     def scene(self, *, full_disk: bool) -> Scene:
         """What there is to break."""
@@ -76,10 +85,10 @@ def run(options: Options, say: Callable[[str], None] = print) -> Result:
         cluster.start_services()
         cluster.thermocline.wait_state("Active", timeout=240)
         say(f"seed {options.seed}: up after {time.monotonic() - began:.0f} s")
-        scene = options.scene(full_disk=cluster.disk is not None)
-        faults = plan(options.seed, options.seconds, scene, options.calm)
+        faults = options.faults(full_disk=cluster.disk is not None)
+        seconds = faults[-1].at + GAP if options.rounds else options.seconds
         try:
-            machine.run(faults, options.seconds)
+            machine.run(faults, seconds)
             machine.come_to_rest()
             result = machine.judge()
         except Exception as error:  # noqa: BLE001 - whatever it is, the run failed, and says with what
