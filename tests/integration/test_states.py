@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ from support.feeders import QUICK, Feeder, following, raw_documents, write_manif
 from support.mongod import ReplicaSet
 from support.services import Manifest
 from thermocline_common import names, schema_requests
-from thermocline_common.coverage import State, Tier
-from thermocline_common.coverage_store import compare_and_set, read_one
+from thermocline_common.coverage import Coverage, State, Tier
+from thermocline_common.coverage_store import compare_and_set, read_all, read_one
 from thermocline_common.manifest import ManifestFollower
 from thermocline_common.tiers import Tiers
+from thermocline_feeder import states
 from thermocline_feeder.catalog import find_collection
 
 pytestmark = pytest.mark.integration
@@ -129,6 +131,38 @@ async def test_there_and_back_again(
         await tiers.fast["shop"]["orders"].insert_one({"_id": "again", "u": -2})
         await feeder.replayed()
         assert await tiers.archive["shop"]["orders"].count_documents({}) == 602
+
+
+async def test_a_look_that_began_before_a_switch_ended_undoes_nothing(
+    tiers: Tiers,
+    follower: ManifestFollower,
+    manifest: Manifest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was read in the middle of a switch is old once that is over: acted upon, it would have the
+    feeder replay a namespace that is the archive's, and publish its old pair of collections."""
+    late: list[State] = []
+
+    async def slow(asked: Tiers) -> dict[str, Coverage]:
+        found = await read_all(asked)
+        if NS in found and found[NS].state is State.PAUSING:
+            late.append(found[NS].target)
+            await feeder.until(lambda: NS not in feeder.parts.states._busy)
+        return found
+
+    monkeypatch.setattr(states, "read_all", slow)
+    async with Feeder(tiers, follower) as feeder:
+        for wanted in (State.ACTIVE, State.PASSTHROUGH, State.ACTIVE):
+            manifest.change(mode=wanted.value)
+            coverage = await feeder.reaches(NS, wanted)
+            await feeder.until(partial(late.__contains__, wanted))
+            late.clear()
+            await asyncio.sleep(0.5)  # the look's steps, if any, are over
+            pair = feeder.parts.registry.pairs.get(NS)
+            assert (pair is not None) is (wanted is State.ACTIVE)
+            if pair is not None:
+                assert (pair.fast, pair.archive) == (coverage.fast_uuid, coverage.archive_uuid)
+        assert await read_one(tiers, NS) is not None
 
 
 async def test_a_removed_policy_drains(

@@ -45,6 +45,8 @@ class Counterparts:
         if present is not None and archive_uuid is None:
             assert found is not None
             archive_uuid = await self._counterpart(namespace, found)
+        if self.switch.registry.pairs.get(namespace) != pair:
+            return None  # switched meanwhile
         new = Pair(present, archive_uuid, pair.since)
         self.switch.registry.pairs[namespace] = new
         await self._publish_pair(namespace, new, lost=pair.fast is not None)

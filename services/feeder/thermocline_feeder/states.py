@@ -89,11 +89,11 @@ class States:
         try:
             async with asyncio.TaskGroup() as group:
                 while True:
+                    self.changed.clear()  # what changes during the look is looked at again
                     try:
                         await self._look(group, slots)
                     except PyMongoError as error:
                         log.info("states can't be read now", extra={"error": str(error)[:200]})
-                    self.changed.clear()
                     try:
                         # Not wait_for: in Python 3.11 it swallows a cancellation that comes with the event.
                         async with asyncio.timeout(self.settings.state_poll):
@@ -104,6 +104,8 @@ class States:
             self._busy.clear()
 
     async def _look(self, group: asyncio.TaskGroup, slots: asyncio.Semaphore) -> None:
+        # A step that ends meanwhile may not show in what is read: its namespace waits for the next look.
+        busy = set(self._busy)
         self.coverages = await read_all(self.tiers)
         listed, _ = await read_linearizable(self.tiers.archive, names.TIERED, {})
         for document in listed:
@@ -120,7 +122,7 @@ class States:
         for namespace in self._reported - namespaces - self._busy.keys():
             self._clear(namespace)
         for namespace in sorted(namespaces):
-            if namespace in self._busy:
+            if namespace in busy or namespace in self._busy:
                 continue
             coverage = self.coverages.get(namespace)
             target = targets.get(namespace)

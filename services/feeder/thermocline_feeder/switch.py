@@ -157,12 +157,23 @@ class Switch:
 
     async def revert(self, coverage: Coverage) -> None:
         """Give an unfinished switch up."""
-        back = reverted(coverage)
+        back, pairs, namespace = reverted(coverage), self.registry.pairs, coverage.namespace
+        before = pairs.get(namespace)
         if back is State.ACTIVE:
-            self.registry.pairs[coverage.namespace] = Pair(
+            pairs[namespace] = Pair(
                 coverage.fast_uuid, coverage.archive_uuid, coverage.archive_time
             )
-        await self.change(coverage, {"state": back.value, "target": back.value}, ("pausingSince",))
+        try:
+            await self.change(
+                coverage, {"state": back.value, "target": back.value}, ("pausingSince",)
+            )
+        except Overtaken:
+            # A pair that isn't in force must not be replayed, nor its writes to the archive be foreign.
+            if before is None:
+                pairs.pop(namespace, None)
+            else:
+                pairs[namespace] = before
+            raise
         if back is State.PASSTHROUGH:
             self.registry.pairs.pop(coverage.namespace, None)
 
