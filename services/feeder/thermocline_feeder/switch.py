@@ -175,7 +175,7 @@ class Switch:
                 pairs[namespace] = before
             raise
         if back is State.PASSTHROUGH:
-            self.registry.pairs.pop(coverage.namespace, None)
+            pairs.pop(namespace, None)
 
     async def remove_records(self, coverage: Coverage) -> None:
         """Removal records of the namespace go, fenced by its coverage document."""
