@@ -7,16 +7,25 @@ from thermocline_common.coverage import Tier
 from thermocline_common.errors import Code, CommandError
 from thermocline_common.ids import ARRAY, DOCUMENT, elements
 from thermocline_proxy import reads
+from thermocline_proxy.commands import snapshots
 from thermocline_proxy.commands.catalog import CLOSED_DATABASES, Entry, Kind
 from thermocline_proxy.commands.command import Command, element
-from thermocline_proxy.commands.readconcern import read_concern, untiered_concern
+from thermocline_proxy.commands.readconcern import (
+    SNAPSHOT,
+    for_snapshot,
+    read_concern,
+    untiered_concern,
+)
 from thermocline_proxy.commands.touched import inner_command, touched
 from thermocline_proxy.exchange import read_preference
 from thermocline_proxy.gateway import Proxy
-from thermocline_proxy.ports import Request
+from thermocline_proxy.ports import Reply, Request
+from thermocline_proxy.routing.at_snapshot import must_be_whole, quarantined
 from thermocline_proxy.routing.snapshot import Snapshot
 
 _CAUSAL_LEVELS = (None, "local", "majority")
+_PATIENCE_SECONDS = 1.0
+"""How long a snapshot of untiered collections waits for the barrier, so that tiered ones can follow."""
 
 
 def is_listed(namespace: str, snapshot: Snapshot) -> bool:
@@ -35,8 +44,8 @@ class ArchiveCommands:
 
     async def statement(self, request: Request, entry: Entry, snapshot: Snapshot) -> bytes:
         """A statement on namespaces that are untiered under ``snapshot``."""
-        command = await self._watched(request, snapshot)
-        _refuse_times(command)
+        _refuse_times(request.command)
+        command = snapshots.for_archive(await self._watched(request, snapshot))
         preference = read_preference(command) if entry.any_member else None
         in_transaction = "autocommit" in command.fields
         default = self._proxy.settings().default_preference
@@ -61,6 +70,12 @@ class ArchiveCommands:
             level = {} if concern.level is None else {"level": concern.level}
             wanted = {**level, "afterClusterTime": after}
             command = command.changed({"readConcern": element("readConcern", wanted)})
+        whole: bool | None = None
+        if concern.level == SNAPSHOT and command.name in snapshots.READS and not in_transaction:
+            begun, whole = await self._snapshot(request, snapshot)
+            after = max((time for time in (after, begun) if time is not None), default=None)
+            command = for_snapshot(command, after)
+            after = concern.at or after
         self._proxy.observer.count("untiered", Tier.ARCHIVE.value)
         leases = self._proxy.leases
         listed = any(is_listed(namespace, snapshot) for namespace in touched(command, entry).all)
@@ -74,7 +89,42 @@ class ArchiveCommands:
             deadline=request.deadline,
             may_send=lambda: alive(snapshot),
         )
-        return reply.raw
+        if whole is None or not reply.ok:
+            return reply.raw
+        if listed:
+            await self._require_whole(touched(command, entry).all, reply, request, snapshot)
+        return snapshots.mark_reply(reply.raw, whole=whole)
+
+    async def _snapshot(
+        self, request: Request, snapshot: Snapshot
+    ) -> tuple[Timestamp | None, bool]:
+        """For a snapshot of untiered collections: a time of A to begin it at (None: any), and whether the
+        same snapshot will do for tiered ones. Those must not hold it up for long."""
+        at = read_concern(request.command).at
+        if at is not None:
+            return None, snapshots.is_whole(at)
+        if not snapshot.touches_tiered(snapshot.listed | snapshot.tierings.keys()):
+            return None, True
+        if snapshot.archive_only or not self._proxy.leases.alive(snapshot):
+            return None, False
+        end = self._proxy.gateway.clock() + _PATIENCE_SECONDS
+        deadline = end if request.deadline is None else min(end, request.deadline)
+        try:
+            return await self._proxy.gateway.barrier.passed(deadline), True
+        except CommandError:
+            return None, False
+
+    async def _require_whole(
+        self, namespaces: frozenset[str], reply: Reply, request: Request, snapshot: Snapshot
+    ) -> None:
+        """Collections that were tiered not long ago may have been so at the snapshot's time."""
+        gateway = self._proxy.gateway
+        lookups = reads.Lookups(gateway.tiers, gateway.clock)
+        at = snapshots.reply_time(reply.raw)
+        lacking = await lookups.quarantined(at, request.deadline)
+        for namespace in lacking.intersection(must_be_whole(namespaces, snapshot)):
+            refused = quarantined(namespace)
+            raise CommandError(refused.code, refused.message)
 
     async def _watched(self, request: Request, snapshot: Snapshot) -> Command:
         """A change stream as the archive gets it; any other command as it is."""
@@ -127,11 +177,12 @@ def _refuse_times(command: Command) -> None:
     target = inner_command(command) if command.name == "explain" else command
     if target is None:
         return
-    concern = read_concern(target)
-    if concern.level == "snapshot" and "autocommit" not in command.fields:
+    at = read_concern(target).at
+    if at is not None and not snapshots.is_archives(at) and "autocommit" not in command.fields:
         raise CommandError(
             Code.InvalidOptions,
-            "snapshot reads outside transactions are not served from the archive: use a transaction",
+            "the archive can't be read at a time of the fast tier: let Thermocline choose the time "
+            "(readConcern snapshot without atClusterTime), and use the one that it returns",
         )
     if target.name != "aggregate":
         return

@@ -14,6 +14,7 @@ from thermocline_common.coverage import Tier
 from thermocline_common.errors import NOT_PRIMARY, Code, CommandError
 from thermocline_common.ids import DOCUMENT
 from thermocline_proxy.commands.command import Command
+from thermocline_proxy.commands.snapshots import mark_reply
 from thermocline_proxy.cursors import Cursors, reply_cursor
 from thermocline_proxy.members import Members
 from thermocline_proxy.ports import Identity, Reply
@@ -194,6 +195,9 @@ class TierExchange:
     def received(self, pool: Pool, frame: bytes) -> Reply:
         """A reply frame as a :class:`Reply`: times learned and taken out, its cursor remembered."""
         body, element, operation = take_times(frame[21:])
+        if pool.tier is Tier.ARCHIVE:
+            # Who knows better says so: no time of the archive leaves without a mark.
+            body = mark_reply(body, whole=False)
         self._upstreams.clocks[pool.tier].learn(element, operation)
         cursor_id = reply_cursor(frame)
         if cursor_id:

@@ -11,9 +11,11 @@ from bson.timestamp import Timestamp
 
 from support.mongod import ReplicaSet
 from support.read_gateway import ReadBench
+from thermocline_common import names
 from thermocline_common.coverage import Coverage, State, Tier, UniqueIndex
 from thermocline_common.removals import Kind
 from thermocline_common.tiers import Tiers
+from thermocline_proxy.commands.snapshots import is_whole, marked
 
 pytestmark = pytest.mark.integration
 
@@ -436,9 +438,7 @@ async def test_linearizable_goes_to_the_archives_primary_without_a_time(bench: R
     assert to_primary
 
 
-@pytest.mark.parametrize(
-    "level", [None, "local", "available", "majority", "linearizable", "snapshot"]
-)
+@pytest.mark.parametrize("level", [None, "local", "available", "majority", "linearizable"])
 async def test_every_level_works_on_the_fast_tier(bench: ReadBench, level: str | None) -> None:
     await bench.both({"_id": 1, "t": NEW})
     extra: dict[str, Any] = {"maxTimeMS": 10_000}
@@ -455,13 +455,71 @@ async def test_an_invalid_level_is_an_error(bench: ReadBench) -> None:
         assert (reply["ok"], reply["code"]) == (0, 9)
 
 
-async def test_a_snapshot_cannot_span_the_tiers(bench: ReadBench) -> None:
-    await bench.put(Tier.ARCHIVE, {"_id": 1, "v": 7, "t": OLD})
-    for query in ({"v": 7}, {"_id": 1}, {"email": "x"}, {"_id": {"$in": [1]}}):
-        reply = await bench.run(
-            {"find": "orders", "filter": query, "readConcern": {"level": "snapshot"}}
-        )
+SNAPSHOT: dict[str, Any] = {"level": "snapshot"}
+
+
+async def test_a_snapshot_session_reads_the_archive_at_one_time(bench: ReadBench) -> None:
+    await bench.put(Tier.FAST, {"_id": 1, "t": NEW, "v": 7})
+
+    async def replay() -> None:
+        await bench.put(Tier.ARCHIVE, {"_id": 1, "t": NEW, "v": 7})
+
+    bench.barrier.replay = replay
+    first = await bench.run({"find": "orders", "filter": {"_id": 1}, "readConcern": SNAPSHOT})
+    assert [d["v"] for d in first["cursor"]["firstBatch"]] == [7], "acknowledged by F before"
+    at = first["cursor"]["atClusterTime"]
+    assert is_whole(at)
+    bench.barrier.replay = None
+    await bench.put(Tier.ARCHIVE, {"_id": 1, "t": NEW, "v": 8}, {"_id": 2, "t": NEW, "v": 9})
+    concern = {"level": "snapshot", "atClusterTime": at}
+    for query in ({"_id": 1}, {"v": 7}, {"t": {"$gte": FLOOR}}, {"_id": {"$in": [1, 2]}}):
+        again = await bench.run({"find": "orders", "filter": query, "readConcern": concern})
+        assert [d["v"] for d in again["cursor"]["firstBatch"]] == [7]
+        assert again["cursor"]["atClusterTime"] == at
+    distinct = await bench.run({"distinct": "orders", "key": "v", "readConcern": concern})
+    assert (distinct["values"], distinct["atClusterTime"]) == ([7], at)
+    assert set(bench.asked()) == {"archive"}
+    assert bench.barrier.passes == 1
+
+
+async def test_a_time_of_the_fast_tier_is_served_there_or_not_at_all(bench: ReadBench) -> None:
+    await bench.both({"_id": 1, "v": 7, "t": NEW})
+    await bench.put(Tier.ARCHIVE, {"_id": 2, "v": 7, "t": OLD})
+    now = (await bench.tiers.fast.admin.command("ping"))["operationTime"]
+    concern = {"level": "snapshot", "atClusterTime": now}
+    for query in ({"v": 7}, {"_id": 2}, {"email": "x"}, {"_id": {"$in": [2]}}):
+        reply = await bench.run({"find": "orders", "filter": query, "readConcern": concern})
         assert (reply["ok"], reply["code"]) == (0, 72), query
+    assert await bench.find({"t": {"$gte": FLOOR}}, readConcern=concern) == [1]
+
+
+async def test_a_snapshot_from_when_the_archive_lacked_documents(
+    bench: ReadBench, tiers: Tiers
+) -> None:
+    """Mended since: what counts is what it lacked at that time."""
+    checkpoints = tiers.archive.thermocline.checkpoint
+    await checkpoints.replace_one(
+        {"_id": names.CHECKPOINT_ID}, {"quarantine": [{"ns": NS, "id": 1}]}, upsert=True
+    )
+    reply = await bench.run({"find": "orders", "readConcern": SNAPSHOT})
+    assert (reply["ok"], reply["code"]) == (0, 96), "the lease doesn't know of it yet"
+    await tiers.archive.shop.plain.insert_one({"_id": 1})
+    then = await tiers.archive.shop.command({"find": "plain", "readConcern": SNAPSHOT})
+    at = marked(then["cursor"]["atClusterTime"], whole=True)
+    await checkpoints.update_one({"_id": names.CHECKPOINT_ID}, {"$set": {"quarantine": []}})
+    again = {"find": "orders", "readConcern": {"level": "snapshot", "atClusterTime": at}}
+    assert (await bench.run(again))["code"] == 96
+    assert (await bench.run({"find": "orders", "readConcern": SNAPSHOT}))["ok"] == 1
+
+
+async def test_a_snapshot_that_is_too_old_or_of_a_time_to_come(bench: ReadBench) -> None:
+    await bench.put(Tier.ARCHIVE, {"_id": 1, "v": 7, "t": OLD})
+    now = (await bench.tiers.archive.admin.command("ping"))["operationTime"]
+    for seconds, codes in ((now.time - 4_000, (239, 246)), (now.time + 4_000, (72,))):
+        at = marked(Timestamp(seconds, 1), whole=True)
+        concern = {"level": "snapshot", "atClusterTime": at}
+        reply = await bench.run({"find": "orders", "readConcern": concern})
+        assert (reply["ok"], reply["code"] in codes) == (0, True), reply
 
 
 async def test_relaxed_reads_skip_the_barrier(tiers: Tiers) -> None:

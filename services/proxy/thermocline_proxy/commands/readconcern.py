@@ -104,6 +104,15 @@ def for_archive(command: Command, after: Timestamp | None) -> Command:
     return command.changed({"readConcern": element("readConcern", fields)})
 
 
+def for_snapshot(command: Command, after: Timestamp | None) -> Command:
+    """The command for a snapshot read of A, at a time not before ``after`` (a time of A), or at its own."""
+    concern = read_concern(command)
+    if not concern.valid or concern.at is not None or after is None:
+        return command
+    fields = {"level": SNAPSHOT, "afterClusterTime": after}
+    return command.changed({"readConcern": element("readConcern", fields)})
+
+
 def untiered_concern(command: Command, after: Timestamp | None) -> Command:
     """The command for A with the client's own level, its time of F replaced by ``after``, one of A."""
     concern = read_concern(command)

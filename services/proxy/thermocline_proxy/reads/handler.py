@@ -4,7 +4,9 @@ from typing import Final, assert_never
 
 from thermocline_common.coverage import Tier
 from thermocline_common.errors import Code, CommandError
+from thermocline_proxy.commands import snapshots
 from thermocline_proxy.commands.command import element
+from thermocline_proxy.commands.readconcern import read_concern
 from thermocline_proxy.ports import Gateway, Reply, Request
 from thermocline_proxy.reads.by_key import Elsewhere, KeyReads
 from thermocline_proxy.reads.lookups import Lookups
@@ -12,6 +14,7 @@ from thermocline_proxy.reads.replies import error_code, first_batch, is_final_er
 from thermocline_proxy.reads.sender import LeaseEnded, Sender
 from thermocline_proxy.reads.watching import open_stream
 from thermocline_proxy.routing import newest
+from thermocline_proxy.routing.at_snapshot import must_be_whole, quarantined
 from thermocline_proxy.routing.decide import archive_route, decide, namespaces_of
 from thermocline_proxy.routing.questions import Question, ask
 from thermocline_proxy.routing.routes import (
@@ -73,7 +76,9 @@ class _Read:
         if self.question.explained:
             return await self._explain(route)
         if isinstance(route, ArchiveRead):
-            return await self.sender.archive(route)
+            return await (
+                self._at_one_time(route) if route.snapshot else self.sender.archive(route)
+            )
         if isinstance(route, StreamRead):
             coverage = self.sender.snapshot.tierings[self.question.namespace].coverage
             return await open_stream(self.sender, route.watch, coverage)
@@ -149,6 +154,24 @@ class _Read:
         if isinstance(route, Refused):
             raise CommandError(route.code, route.message)
         return await sender.archive(route)
+
+    async def _at_one_time(self, route: ArchiveRead) -> Reply:
+        """A snapshot on A. What A lacked at that time may be other than what it lacks now."""
+        sender = self.sender
+        reply = await sender.archive(route)
+        if not reply.ok:
+            return reply
+        needed = must_be_whole(sender.namespaces, sender.snapshot)
+        if needed:
+            at = snapshots.reply_time(reply.raw)
+            lacking = await self.lookups.quarantined(at, sender.request.deadline)
+            for namespace in lacking.intersection(needed):
+                await sender.kill(reply)
+                raise sender.refuse(quarantined(namespace))
+        asked = read_concern(self.question.command).at
+        whole = route.barrier if asked is None else snapshots.is_whole(asked)
+        raw = snapshots.mark_reply(reply.raw, whole=whole)
+        return Reply(raw, reply.tier, reply.member, reply.operation_time)
 
     async def _explain(self, route: Route) -> Reply:
         """An explanation from the tier that the route asks first; it never runs on both."""

@@ -5,8 +5,10 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
 from bson.raw_bson import RawBSONDocument
+from bson.timestamp import Timestamp
 from pymongo.errors import ConnectionFailure, OperationFailure, PyMongoError
 
+from thermocline_common import names
 from thermocline_common.coverage import Coverage
 from thermocline_common.errors import Code, CommandError
 from thermocline_common.ids import DocId
@@ -84,6 +86,29 @@ class Lookups:
                 cluster_time=coverage.archive_cluster_time,
             )
             return [DocId.of_document(bytes(document.raw)) async for document in documents]
+
+    async def quarantined(self, at: Timestamp | None, deadline: float | None) -> frozenset[str]:
+        """The namespaces of which A lacked documents at a time of its own (None: now)."""
+        concern: dict[str, object] = {"level": "majority"}
+        if at is not None:
+            concern = {"level": "snapshot", "atClusterTime": at}
+        command = {
+            "find": names.CHECKPOINT,
+            "filter": {"_id": names.CHECKPOINT_ID},
+            "projection": {"quarantine.ns": 1},
+            "limit": 1,
+            "singleBatch": True,
+            "readConcern": concern,
+        }
+        async with self._limited(deadline):
+            found = find_raw(self._tiers.archive, names.DATABASE, command)
+            return frozenset(
+                [
+                    entry["ns"]
+                    async for document in found
+                    for entry in document.get("quarantine") or ()
+                ]
+            )
 
     @asynccontextmanager
     async def _limited(self, deadline: float | None) -> AsyncIterator[None]:

@@ -9,11 +9,13 @@ from bson.timestamp import Timestamp
 from thermocline_common.coverage import Coverage, State, Tier
 from thermocline_common.errors import Code, CommandError
 from thermocline_common.ids import DOCUMENT
+from thermocline_proxy.commands import snapshots
 from thermocline_proxy.commands.command import Command, element, raw_element
 from thermocline_proxy.commands.readconcern import (
     LINEARIZABLE,
     for_archive,
     for_fast,
+    for_snapshot,
     on_primary,
     read_concern,
     untiered_concern,
@@ -80,15 +82,18 @@ class Sender:
             after = await self.gateway.barrier.passed(self.request.deadline)
             await self.renew()
         to_primary = route.primary or self._on_primary(Tier.ARCHIVE)
-        if not route.tiered:
+        if after is None and route.tiered:
+            times = [c.archive_time for c in self.coverages() if c.archive_time is not None]
+            after = max(times, default=None)
+        if route.snapshot:
+            command = snapshots.for_archive(for_snapshot(command, after))
+            after = read_concern(command).at or after
+        elif not route.tiered:
             now = await self._archive_now(to_primary=to_primary)
-            command, after = untiered_concern(command, now), now
+            command, after = snapshots.for_archive(untiered_concern(command, now)), now
             if not self.gateway.leases.alive(self.snapshot):
                 raise LeaseEnded
         else:
-            if after is None:
-                times = [c.archive_time for c in self.coverages() if c.archive_time is not None]
-                after = max(times, default=None)
             command = for_archive(command, after)
         self.check_lease()
         return await self._run(Tier.ARCHIVE, command, to_primary, after)

@@ -20,6 +20,11 @@ from thermocline_proxy.commands.predicates import (
 )
 from thermocline_proxy.commands.readconcern import SNAPSHOT, read_concern
 from thermocline_proxy.routing import newest
+from thermocline_proxy.routing.at_snapshot import (
+    asks_for_snapshot,
+    refused_for_quarantine,
+    snapshot_route,
+)
 from thermocline_proxy.routing.questions import (
     EMPTY,
     METADATA,
@@ -86,6 +91,8 @@ def decide(command: Command, snapshot: Snapshot) -> Route:
         return _stream(question, watch, snapshot)
     if question.command.name in METADATA or _about_server(question):
         return ArchiveRead(Reason.METADATA, barrier=False, tiered=False)
+    if asks_for_snapshot(question):
+        return snapshot_route(question, _active(namespaces, snapshot), snapshot)
     if _pausing(namespaces, snapshot):
         return _switching(question, snapshot)
     if question.command.name not in QUERIES:
@@ -146,19 +153,15 @@ def archive_route(
         return Refused(
             Reason.SNAPSHOT,
             Code.InvalidOptions,
-            "readConcern snapshot outside transactions needs documents that only the archive holds "
-            f"({reason}): a snapshot can't span the two tiers",
+            "a read at a time of the fast tier needs documents that only the archive holds "
+            f"({reason}): let Thermocline choose the time (readConcern snapshot without atClusterTime), and "
+            "use the one that it returns",
         )
     active = _active(namespaces_of(question, snapshot), snapshot)
     relaxed = all(tiering.relaxed for tiering in active) and concern.after is None
-    for tiering in active:
-        if tiering.quarantined and not tiering.relaxed and not snapshot.archive_only:
-            return Refused(
-                Reason.QUARANTINED,
-                Code.OperationFailed,
-                f"the archive couldn't take some documents of {tiering.coverage.namespace} (condition "
-                "Degraded, quarantined documents), so its answer could be wrong; reads by _id work",
-            )
+    refused = refused_for_quarantine(active, snapshot)
+    if refused is not None:
+        return refused
     writes = question.pipeline is not None and question.pipeline.written is not None
     if writes:
         reason = Reason.WRITES_UNTIERED

@@ -34,7 +34,7 @@ EXPLANATIONS: Final[Mapping[Reason, str]] = {
     Reason.LEASE_ENDED: "The answer came when what was known of the fast tier was already too old.",
     Reason.UNKNOWN_NAMESPACE: "The namespace is tiered, but its state can't be read: the proxy waits.",
     Reason.QUARANTINED: "The archive couldn't take some documents of the namespace, so it can't answer (Degraded).",
-    Reason.SNAPSHOT: "A snapshot can't span the two tiers.",
+    Reason.SNAPSHOT: "A snapshot outside transactions is read on the archive, which holds every document.",
     Reason.TRANSACTION: "Transactions on tiered namespaces aren't supported by this version.",
     Reason.CHANGE_STREAM: "Change streams on tiered namespaces aren't supported by this version.",
     Reason.WRITES_TIERED: "$out and $merge can't write to tiered namespaces.",

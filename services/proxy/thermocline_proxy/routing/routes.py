@@ -119,6 +119,8 @@ class ArchiveRead:
     barrier: bool
     tiered: bool = True
     primary: bool = False
+    snapshot: bool = False
+    """At one time (``readConcern: snapshot``), which the client gets marked as the archive's."""
 
 
 @dataclass(frozen=True, slots=True)
