@@ -32,7 +32,7 @@ def command(**fields: Any) -> Command:
     ("extra", "starts"),
     [
         ({}, False),
-        ({"readConcern": {}}, False),
+        ({"readConcern": {}, "writeConcern": {}}, False),
         ({"startTransaction": True}, True),
         ({"startTransaction": True, "readConcern": {"level": "snapshot"}}, True),
         ({"startTransaction": True, "readConcern": {"afterClusterTime": Timestamp(1, 1)}}, True),
@@ -58,7 +58,7 @@ def test_reads_session_number_and_start(extra: dict[str, Any], starts: bool) -> 
         ({"lsid": LSID, "txnNumber": Int64(1), "startTransaction": True}, Code.InvalidOptions),
         ({**GOOD, "readConcern": {"level": "local"}}, Code.InvalidOptions),
         ({**GOOD, "readConcern": {"afterClusterTime": Timestamp(1, 1)}}, Code.InvalidOptions),
-        ({**GOOD, "writeConcern": {}}, Code.InvalidOptions),
+        ({**GOOD, "writeConcern": {"w": 1}}, Code.InvalidOptions),
         ({**FIRST, "writeConcern": {"w": 1}}, Code.InvalidOptions),
         ({**FIRST, "readConcern": {"level": "available"}}, Code.InvalidOptions),
         ({**FIRST, "readConcern": {"level": "linearizable"}}, Code.InvalidOptions),

@@ -1,6 +1,8 @@
 """Which transaction runs where: what a statement says of its transaction, and the table of pins. Pure."""
 
+import contextlib
 from collections import OrderedDict
+from collections.abc import MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -8,10 +10,11 @@ from bson.timestamp import Timestamp
 
 from thermocline_common.coverage import Coverage, Tier
 from thermocline_common.errors import Code, CommandError
-from thermocline_common.ids import DOCUMENT, elements
+from thermocline_common.ids import DOCUMENT, elements, wrap
 from thermocline_proxy.commands.command import Command, raw_element
 from thermocline_proxy.commands.readconcern import MAJORITY, NONE, SNAPSHOT, read_concern
-from thermocline_proxy.ports import Identity
+from thermocline_proxy.owners import Began, Key
+from thermocline_proxy.ports import Request
 from thermocline_proxy.routing.snapshot import Snapshot
 from thermocline_proxy.writes.statements import number
 
@@ -21,9 +24,7 @@ API_FIELDS: Final = ("apiVersion", "apiStrict", "apiDeprecationErrors")
 _ENDS: Final = ("commitTransaction", "abortTransaction")
 _LEVELS: Final = (None, "local", MAJORITY, SNAPSHOT)
 _INT64, _BOOL, _BINARY = 0x12, 0x08, 0x05
-
-Key = tuple[Identity | None, bytes]
-"""Whose session it is, and the raw value of its id."""
+_NO_CONCERN: Final = (DOCUMENT, wrap())
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ def stated(command: Command) -> Stated:
 def _check_concerns(command: Command, starts: bool) -> None:
     """Only the first statement may have a readConcern, and none a writeConcern. F would say so, but it gets
     the proxy's own concern in place of the client's."""
-    if "writeConcern" in command.fields:
+    if command.fields.get("writeConcern", _NO_CONCERN) != _NO_CONCERN:
         raise CommandError(
             Code.InvalidOptions,
             "writeConcern is not allowed within a multi-statement transaction",
@@ -146,6 +147,22 @@ class Pins:
         self._pins.move_to_end(pin.key)
         while len(self._pins) > self._most:
             self._pins.popitem(last=False)
+
+
+def hold(pins: Pins, request: Request, held: MutableMapping[Key, Began]) -> None:
+    """Put the statement's transaction among those that its application has begun."""
+    with contextlib.suppress(CommandError):
+        said = stated(request.command)
+        key = (request.identity, said.session)
+        pin = pins.find(key, said.number)
+        if pin is not None:
+            held[key] = pin
+
+
+def let_go(request: Request, held: MutableMapping[Key, Began]) -> None:
+    """The application ends its transaction itself."""
+    with contextlib.suppress(CommandError):
+        held.pop((request.identity, stated(request.command).session), None)
 
 
 def as_of(snapshot: Snapshot, at: Timestamp) -> Snapshot:

@@ -74,9 +74,9 @@ async def _refused_by_server(run: Run) -> Reply:
     """For what a server refuses before it executes anything: its own words."""
     for _ in range(ATTEMPTS):
         coverage = await run.coverage()
-        if coverage is None:
-            return await run.send_archive(run.request.command)
         try:
+            if coverage is None:
+                return await run.send_archive(run.request.command)
             return await run.send(coverage, run.request.command)
         except Moved:
             continue
@@ -87,13 +87,13 @@ async def _find_and_modify(run: Run, target: FindAndModifyTarget) -> Reply:
     for _ in range(ATTEMPTS):
         coverage = await run.coverage()
         tiering = run.tiering
-        if tiering is not None and tiering.coverage.look_back is not None:
-            known = await executed_find_and_modify(run, tiering.coverage.look_back, target)
-            if known is not None:
-                return known
-        if coverage is None:
-            return await run.send_archive(target.original)
         try:
+            if tiering is not None and tiering.coverage.look_back is not None:
+                known = await executed_find_and_modify(run, tiering.coverage.look_back, target)
+                if known is not None:
+                    return known
+            if coverage is None:
+                return await run.send_archive(target.original)
             if target.remove:
                 return await delete_one(run, coverage, target)
             return await update_one(run, coverage, target)

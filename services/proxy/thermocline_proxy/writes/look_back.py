@@ -129,7 +129,7 @@ async def executed_statements(
     """
     if not batch.retryable or not await known_elsewhere(run, tier):
         return None
-    reply = await run.gateway.exchange.run(tier, run.request.identity, question(batch, indexes))
+    reply = await run.ask(tier, question(batch, indexes))
     if not succeeded(reply.raw):
         return Executed(tuple(indexes), reply)
     outcome = parse_outcome(reply.raw)
@@ -174,9 +174,9 @@ async def executed_find_and_modify(
     if not await known_elsewhere(run, tier):
         return None
     harmless = target.command(query=both(target.query, NOTHING))
-    reply = await run.gateway.exchange.run(tier, run.request.identity, harmless)
+    reply = await run.ask(tier, harmless)
     if target.inserted_before(reply.raw):
-        reply = await run.gateway.exchange.run(tier, run.request.identity, target.original)
+        reply = await run.ask(tier, target.original)
     if not succeeded(reply.raw) or b"retriedStmtId" in fields_of(reply.raw):
         run.gateway.count("write-executed-before-switch", tier.value)
         return reply

@@ -164,8 +164,21 @@ class Run:
         return reply
 
     async def send_archive(self, command: Command) -> Reply:
-        """Send to A, as the client: the namespace is in ``Passthrough``, under the snapshot at hand."""
-        return await self._exchange(Tier.ARCHIVE, command)
+        """Send to A, as the client: the namespace is in ``Passthrough``, under the snapshot at hand.
+
+        Raises ``Moved`` where the lease ended in a wait for a connection: nothing was sent.
+        """
+        try:
+            return await self._exchange(Tier.ARCHIVE, command)
+        except LeaseLapsed as error:
+            raise Moved from error
+
+    async def ask(self, tier: Tier, command: Command) -> Reply:
+        """Send the client's command to a tier in a form that executes nothing. Raises ``Moved`` likewise."""
+        try:
+            return await self.gateway.exchange.run(tier, self.request.identity, command)
+        except LeaseLapsed as error:
+            raise Moved from error
 
     async def _exchange(self, tier: Tier, command: Command) -> Reply:
         self._sent += 1

@@ -4,6 +4,7 @@ Unique indexes aren't among them: whoever calls this sees to that. What a crash 
 tiers is mended by the warmer's parity check.
 """
 
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -45,15 +46,15 @@ async def on_both(run: Run, change: Change) -> Reply:
     change.check(command)
     for _ in range(ATTEMPTS):
         coverage = await run.coverage()
-        if coverage is None:
-            return await run.send_archive(command)
-        await run.behind_barrier()
-        seen = await change.before(run)
         try:
+            if coverage is None:
+                return await run.send_archive(command)
+            await run.behind_barrier()
+            seen = await change.before(run)
             await run.on_same_footing(coverage)
+            reply = await run.send_archive(command)
         except Moved:
-            continue
-        reply = await run.send_archive(command)
+            continue  # nothing was done yet
         if not succeeded(reply.raw):
             return reply
         return await _follow(run, change, coverage, reply, seen)
@@ -77,9 +78,17 @@ async def _follow(run: Run, change: Change, coverage: Coverage, reply: Reply, se
             return Reply(reply.raw, fast.tier, fast.member, fast.operation_time)
         back = change.undo(run.request.command, reply.raw, seen)
         if back is not None and await _may_undo(run, back):
-            await run.send_archive(back)
+            await _take_back(run, back)
         return fast
     return reply
+
+
+async def _take_back(run: Run, back: Command) -> None:
+    for _ in range(ATTEMPTS):
+        await run.coverage()
+        with contextlib.suppress(Moved):
+            await run.send_archive(back)
+            return
 
 
 async def _may_undo(run: Run, back: Command) -> bool:
