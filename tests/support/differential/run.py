@@ -247,7 +247,7 @@ class Differential:
                 expected, answered = (expected[0], [], after[0]), (answered[0], [], after[1])
                 what = differ(look.compared, False, expected, answered)
             if what is not None:
-                where = f"{place}, sending {attempt + 1}"
+                where = f"{place}, sending {attempt + 1} (last error of Thermocline: {proxied.last_error})"
                 raise Mismatch(self.places.describe(where, what, step, command, expected, answered))
 
     def _ask(self, proxied: Side, step: Step, command: Mapping[str, Any]) -> Answer:
@@ -276,6 +276,7 @@ class Differential:
         step = transaction.steps[min(at, len(transaction.steps) - 1)]
         place = f"seed {self.seed}, partition {partition}, transaction {number}, statement {at}"
         lines = [f"{place}: {what} differs ({step.kind}); {transaction.end}"]
+        lines.append(f"last error of Thermocline: {runners[1].side.last_error}")
         lines += [f"  {each.database} {each.command}" for each in transaction.steps]
         lines += [f"plain:   {expected}", f"proxied: {answered}"]
         lines += [self.places.where(step.namespace, value) for value in step.touched]

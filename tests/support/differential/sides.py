@@ -63,6 +63,7 @@ class Side:
         self.client = client
         self.session: ClientSession = client.start_session(causal_consistency=False)
         self.tally = tally
+        self.last_error = ""
 
     def send(self, command: Mapping[str, Any], *, database: str = SHOP) -> RawBSONDocument:
         """One command, tried again on transient errors where a driver would."""
@@ -75,6 +76,8 @@ class Side:
                 session=self.session,
             )
             code = reply.get("code")
+            if not reply.get("ok"):
+                self.last_error = str(reply.get("errmsg"))
             name = next(iter(command))
             if "autocommit" in command:
                 safe = name == "commitTransaction"
