@@ -18,7 +18,7 @@ class Metrics:
         self._gauge(
             "oplog_window_used",
             "Share of the fast tier's oplog that is still to be replayed.",
-            lambda s: 0.0 if s.window is None else float(s.window.used),
+            lambda s: float(s.window_used),
         )
         self._part(
             "lag_seconds",

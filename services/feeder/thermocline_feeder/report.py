@@ -5,20 +5,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from thermocline_common.coverage import Coverage, State
-from thermocline_common.oplog_window import Window
 from thermocline_feeder.assembly import Parts
+from thermocline_feeder.measures import Measures
 from thermocline_feeder.plan.states import Wanted
 
 
-def report(
-    parts: Parts,
-    targets: Mapping[str, Wanted],
-    rate: float,
-    reach: float | None,
-    window: Window | None,
-) -> dict[str, Any]:
-    """JSON; ``rate`` in documents a second, ``reach``: seconds of F's oplog behind the checkpoint,
-    ``window``: what of it is before the checkpoint."""
+def report(parts: Parts, targets: Mapping[str, Wanted], measures: Measures) -> dict[str, Any]:
+    """JSON."""
     replay = parts.replay
     figures, time = replay.figures, replay.time
     quarantine = list(parts.applier.quarantine.values())
@@ -47,10 +40,10 @@ def report(
         "caughtUp": replay.caught_up,
         "backlog": replay.backlog,
         "appliedTotal": figures.documents,
-        "appliedPerSecond": round(rate, 1),
+        "appliedPerSecond": round(measures.rate, 1),
         "eventsTotal": figures.events,
-        "oplogWindowSeconds": reach,
-        "oplogWindowUsed": None if window is None else round(window.used, 4),
+        "oplogWindowSeconds": measures.reach,
+        "oplogWindowUsed": None if measures.window is None else round(measures.window.used, 4),
         "quarantined": len(quarantine),
         "quarantine": [
             {

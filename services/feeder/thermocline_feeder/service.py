@@ -2,25 +2,19 @@
 
 import argparse
 import asyncio
-import contextlib
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from bson.timestamp import Timestamp
 from pymongo.errors import OperationFailure, PyMongoError
 
-from thermocline_common.archive_probe import PROBE_SECONDS, ArchiveProbe
 from thermocline_common.barrier import write_marker
 from thermocline_common.clock import Clock, monotonic
 from thermocline_common.coverage import State
 from thermocline_common.errors import Code, ThermoclineError
-from thermocline_common.oplog import OplogMeter
-from thermocline_common.oplog_window import Brake, Window, brake_for, describe
-from thermocline_common.pacing import REPLAY_BACKLOG, replay_rest
 from thermocline_common.runtime import Context
 from thermocline_common.spec.models import WorkMode
 from thermocline_common.tiers import Tiers
@@ -28,6 +22,7 @@ from thermocline_feeder import catalog
 from thermocline_feeder.assembly import Parts, Pause, assemble, real_admission
 from thermocline_feeder.checkpoint import Fenced, Owner, acquire, beat, release
 from thermocline_feeder.lease import LeasePublisher
+from thermocline_feeder.measures import Measures
 from thermocline_feeder.metrics import Metrics
 from thermocline_feeder.opening import refuse_swapped
 from thermocline_feeder.report import report
@@ -61,11 +56,14 @@ class FeederService:
     owning: bool = False
     standing_by_for: uuid.UUID | None = None
     _context: Context | None = None
-    _reach: float | None = None
-    window: Window | None = None
-    """What of F's oplog is still to be replayed, at the last look."""
-    _rate: tuple[float, int, float] = (0.0, 0, 0.0)
+    measures: Measures | None = None
     _foreign_seen: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def window_used(self) -> float:
+        """The share of F's oplog that is still to be replayed; 0 where it isn't known."""
+        window = None if self.measures is None else self.measures.window
+        return 0.0 if window is None else window.used
 
     @property
     def draining(self) -> bool:
@@ -139,12 +137,13 @@ class FeederService:
                 drain=self.draining,
             )
             parts.applier.reset(checkpoint.quarantine)
-            probe = ArchiveProbe(tiers.archive, self.clock)
-            parts.replay.give_way = partial(self._give_way, context, parts, probe)
+            measures = Measures(context, parts, self.clock, draining=self.draining)
+            parts.replay.give_way = measures.give_way
+            self.measures = measures
             self.parts = parts
             self.owning, self.standing_by_for = True, None
             try:
-                await self._work(context, parts, probe)
+                await self._work(context, parts, measures)
             finally:
                 self.parts = None
                 await self._let_go(tiers)
@@ -157,7 +156,7 @@ class FeederService:
             raise
         finally:
             self.owning = False
-            self.window = None
+            self.measures = None
             context.problems.clear("window")
             beating.cancel()
             await asyncio.gather(beating, return_exceptions=True)
@@ -177,7 +176,7 @@ class FeederService:
 
     # At work ---------------------------------------------------------------------------------
 
-    async def _work(self, context: Context, parts: Parts, probe: ArchiveProbe) -> None:
+    async def _work(self, context: Context, parts: Parts, measures: Measures) -> None:
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(parts.replay.run()),
@@ -193,8 +192,8 @@ class FeederService:
                 ),
                 group.create_task(self._retry_quarantined(context, parts)),
                 group.create_task(self._follow_manifest(context, parts)),
-                group.create_task(self._measure(context, parts)),
-                group.create_task(self._probe(parts, probe)),
+                group.create_task(measures.run()),
+                group.create_task(measures.probe()),
             ]
             if self.draining:
                 await self._drained(context, parts)
@@ -314,50 +313,6 @@ class FeederService:
                 "document is written through the proxy; let every writer use the proxy",
             )
 
-    async def _measure(self, context: Context, parts: Parts) -> None:
-        """Rate, how far F's oplog reaches back, and how much of it is still to be replayed."""
-        meter = OplogMeter(context.tiers.fast)
-        while True:
-            await asyncio.sleep(5.0)
-            now, documents = self.clock(), parts.replay.figures.documents
-            then, before, _ = self._rate
-            self._rate = (now, documents, (documents - before) / (now - then) if then else 0.0)
-            self._reach = self.window = None
-            with contextlib.suppress(PyMongoError):  # F is away, or the privilege is missing
-                look = await meter.look()
-                time = parts.replay.time
-                if time is not None:
-                    self._reach = float(time.time - look.oldest.time)
-                    self.window = meter.window(look, time)
-            slow = self.window is not None and brake_for(self.window) is not Brake.FREE
-            context.problems.put(
-                "window",
-                f"replay is behind by {describe(self.window)}: the proxies slow writers down"
-                if slow and self.window is not None
-                else None,
-            )
-
-    async def _probe(self, parts: Parts, probe: ArchiveProbe) -> None:
-        """While replay has a backlog, time reads of the archive beside it."""
-        while True:
-            await asyncio.sleep(PROBE_SECONDS)
-            namespace = next(iter(parts.registry.pairs), None)
-            if namespace is not None and parts.replay.backlog >= REPLAY_BACKLOG:
-                await probe.sample(namespace)
-
-    async def _give_way(
-        self, context: Context, parts: Parts, probe: ArchiveProbe, documents: int, took: float
-    ) -> None:
-        """Rest for the archive's readers, as far as replay may."""
-        pace = context.manifest.current.spec.feeder.pace
-        used = None if self.window is None else self.window.used
-        namespace = next(iter(parts.registry.pairs), None)
-        rest = replay_rest(pace, documents, took, probe.throttle, used)
-        if rest > 0 and not self.draining:
-            await asyncio.sleep(rest)
-        if namespace is not None and parts.replay.backlog >= REPLAY_BACKLOG:
-            await probe.alone(namespace)
-
     async def _drained(self, context: Context, parts: Parts) -> None:
         """Wait until nothing is tiered any more, or can't be replayed."""
         states = parts.states
@@ -396,9 +351,9 @@ class FeederService:
             "role": role,
             "owner": str(self.me) if self.owning else None if other is None else str(other),
         }
-        if self.parts is None:
+        if self.parts is None or self.measures is None:
             return own
-        return own | report(self.parts, targets, self._rate[2], self._reach, self.window)
+        return own | report(self.parts, targets, self.measures)
 
 
 async def _end(task: asyncio.Task[None]) -> None:
