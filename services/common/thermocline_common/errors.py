@@ -37,6 +37,7 @@ class Code(IntEnum):
     ShutdownInProgress = 91
     OperationFailed = 96
     DocumentValidationFailure = 121
+    FailedToSatisfyReadPreference = 133
     CappedPositionLost = 136
     ConflictingOperationInProgress = 117
     WriteConflict = 112

@@ -7,6 +7,7 @@ its immutable description is read here. No command of a client goes through PyMo
 import asyncio
 import random
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from bson.raw_bson import RawBSONDocument
@@ -114,17 +115,55 @@ class Members:
             raise CommandError(160, str(error), code_name="MaxStalenessOutOfRange") from error
 
     async def wait(self, preference: bytes | None, deadline: float) -> str:
-        """Like :meth:`choose`, but waits until ``deadline`` (monotonic). Raises ``HostUnreachable``."""
+        """Like :meth:`choose`, but waits until ``deadline`` (monotonic). Raises :func:`none_fits`."""
         while True:
             found = self.choose(preference)
             if found is not None:
                 return found
             if time.monotonic() >= deadline:
-                what = "primary" if preference is None else "member for the read preference"
-                raise CommandError(
-                    Code.HostUnreachable, f"no {what} of the {self.tier.value} tier can be reached"
+                description = self._refresh()
+                raise none_fits(
+                    preference, self.tier, description.replica_set_name, bool(self.addresses)
                 )
             await asyncio.sleep(_POLL_SECONDS)
+
+
+def none_fits(
+    preference: bytes | None, tier: Tier, set_name: str | None, reachable: bool
+) -> CommandError:
+    """The answer where no member fits. ``reachable``: members that hold data are there.
+
+    133 in mongos' words where the preference itself is why: trying again finds the same members. 6
+    where a primary is wanted, or the whole tier is away. For those a mongos answers 133 too, but drivers
+    retry by the code, and 133 isn't among the codes that they retry: the one retry that rides out an
+    election would be lost to reads, and to writes whose label an old driver doesn't look at.
+    """
+    selector = ReadPreference.PRIMARY if preference is None else parse_preference(preference)
+    if reachable and selector.mode != ReadPreference.PRIMARY.mode:
+        assert preference is not None
+        return CommandError(
+            Code.FailedToSatisfyReadPreference,
+            f"Could not find host matching read preference {_shown(preference)} for set {set_name}",
+        )
+    what = "member" if selector.mode else "primary"
+    return CommandError(Code.HostUnreachable, f"no {what} of the {tier.value} tier can be reached")
+
+
+def _shown(preference: bytes) -> str:
+    """As MongoDB prints a BSON document: ``{ mode: "secondary", tags: [ { dc: "x" } ] }``."""
+
+    def shown(value: Any) -> str:
+        if isinstance(value, str):
+            return f'"{value}"'
+        if isinstance(value, Mapping):
+            if not value:
+                return "{}"
+            return "{ " + ", ".join(f"{k}: {shown(v)}" for k, v in value.items()) + " }"
+        if isinstance(value, list):
+            return f"[ {', '.join(map(shown, value))} ]" if value else "[]"
+        return str(value)
+
+    return shown(RawBSONDocument(preference, CODEC))
 
 
 def parse_preference(raw: bytes) -> Any:
