@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import datetime as dt
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import bson
@@ -107,8 +107,7 @@ class Dispatcher:
         if entry.name == "whatsmyuri":
             return bson.encode({"you": session.peer, "ok": 1.0})
         if entry.name == "logout":
-            session.identity = None
-            session.conversation = None
+            self._proxy.logins.log_out(session, request.command.database)
             return OK
         if entry.name in ("hello", "isMaster", "ismaster"):
             return await self.hello(request.command, session)
@@ -137,20 +136,15 @@ class Dispatcher:
         session.compression = compression(command, session.compression)
         if session.compression:
             extra["compression"] = session.compression
-        wanted = command.get("saslSupportedMechs")
-        if isinstance(wanted, str):
-            with contextlib.suppress(CommandError):  # without it, a driver asks for its default
-                extra["saslSupportedMechs"] = await self._proxy.logins.mechanisms(wanted)
-        speculative = command.get("speculativeAuthenticate")
-        if speculative is not None and session.identity is None:
-            database = speculative.get("db", "admin")
-            try:
-                extra["speculativeAuthenticate"] = await self._proxy.logins.start(
-                    session, database, speculative
-                )
-            except CommandError:
-                # As mongod: it is left out, and the client begins in earnest.
-                session.conversation = None
+        logins = self._proxy.logins
+        if "saslSupportedMechs" in command.fields:
+            with _archive_down():  # without the answer, a driver takes its default
+                if mechanisms := await logins.mechanisms(command.get("saslSupportedMechs")):
+                    extra["saslSupportedMechs"] = mechanisms
+        if (speculative := command.get("speculativeAuthenticate")) is not None:
+            begun = await logins.speculate(session, speculative)
+            if begun is not None:
+                extra["speculativeAuthenticate"] = begun
         return hello_reply(
             limits,
             legacy=command.name != "hello",
@@ -168,10 +162,7 @@ class Dispatcher:
         elif entry.name == "saslContinue":
             reply = await self._proxy.logins.proceed(session, command.document)
         else:
-            raise CommandError(
-                Code.MechanismUnavailable,
-                "Certificates end at the proxy: log in with SCRAM-SHA-256 or SCRAM-SHA-1",
-            )
+            await self._proxy.logins.refuse(command.document)
         return bson.encode({**reply, "ok": 1.0})
 
     async def _refused(self, request: Request, entry: Entry, session: ClientSession) -> bytes:
@@ -303,6 +294,16 @@ def _deadline(command: Command) -> float | None:
     if kind not in (0x01, 0x10, 0x12) or command.name == "getMore":
         return None
     milliseconds = command.get("maxTimeMS")
+@contextlib.contextmanager
+def _archive_down() -> Iterator[None]:
+    """Goes on where the archive can't be asked."""
+    try:
+        yield
+    except CommandError as error:
+        if error.code != Code.HostUnreachable:
+            raise
+
+
     return time.monotonic() + float(milliseconds) / 1000 if milliseconds > 0 else None
 
 

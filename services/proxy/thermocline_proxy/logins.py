@@ -1,82 +1,50 @@
 """Log-ins of clients: the proxy is the SCRAM server, with the credentials that the archive stores.
 
-Unknown users and wrong passwords look alike: an unknown user gets a salt of its own, always the
-same one, and fails at the proof.
+Unknown users and wrong passwords look alike: an unknown user fails at the proof, like a known one.
 """
 
-import base64
-import hashlib
-import hmac
 import logging
-import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NoReturn
 
 import bson
-from pymongo import ReadPreference
-from pymongo.errors import PyMongoError
 
 from thermocline_common.coverage import Tier
 from thermocline_common.errors import Code, CommandError
-from thermocline_common.tiers import PLAIN, Tiers
-from thermocline_proxy import scram
+from thermocline_common.tiers import Tiers
+from thermocline_proxy import sasl, scram
+from thermocline_proxy.credentials import Credentials
 from thermocline_proxy.exchange import Upstreams
 from thermocline_proxy.ports import Identity
 from thermocline_proxy.sessions import ClientSession
 
 log = logging.getLogger(__name__)
 
-CACHE_SECONDS: Final = 2.0
-"""A credential is read anew after this; bounds how long a changed password is still accepted."""
-MAX_CACHED: Final = 10_000
 PROBE_SECONDS: Final = 30.0
-_ITERATIONS: Final = {"SCRAM-SHA-1": 10_000, "SCRAM-SHA-256": 15_000}
-_SALT_SIZE: Final = {"SCRAM-SHA-1": 16, "SCRAM-SHA-256": 28}
-_ORDER: Final = ("SCRAM-SHA-1", "SCRAM-SHA-256")
-_FAILED: Final = "Authentication failed."
+ADMISSION_SECONDS: Final = 15.0
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Conversation:
-    """A log-in under way. ``known``: the user exists; others go on to fail at the proof."""
+    """A log-in under way. ``identity``: the proof was right, and the archive takes the user."""
 
-    id: int
     database: str
     user: str
     credential: scram.Credential
-    first: scram.ServerFirst
-    known: bool
+    first: scram.ServerFirst = field(repr=False)
+    text: bool
     skip_empty: bool
     identity: Identity | None = None
-    verified: bool = False
-
-
-def parse_credentials(document: Mapping[str, Any]) -> dict[str, scram.Credential]:
-    """The SCRAM credentials in a document of ``admin.system.users``, by mechanism."""
-    found = {}
-    for mechanism, value in (document.get("credentials") or {}).items():
-        if mechanism in scram.DIGESTS:
-            found[mechanism] = scram.Credential(
-                mechanism,
-                base64.b64decode(value["salt"]),
-                int(value["iterationCount"]),
-                base64.b64decode(value["storedKey"]),
-                base64.b64decode(value["serverKey"]),
-            )
-    return found
 
 
 class Logins:
     """Serves ``saslStart`` and ``saslContinue``, and knows whether the tiers want log-ins at all."""
 
     def __init__(self, tiers: Tiers, upstreams: Upstreams) -> None:
-        self._tiers = tiers
         self._upstreams = upstreams
-        self._cache: dict[tuple[str, str], tuple[float, dict[str, scram.Credential]]] = {}
-        self._secret = os.urandom(32)
-        self._next_conversation = 0
+        self._credentials = Credentials(tiers.archive)
         self._required: bool | None = None
         self._probed = float("-inf")
 
@@ -98,126 +66,151 @@ class Logins:
             self._probed = now
         return self._required
 
-    async def mechanisms(self, name: str) -> list[str]:
-        """For ``saslSupportedMechs: "db.user"``; a user that doesn't exist seems to have them all."""
-        database, _, user = name.partition(".")
-        found = await self._credentials(database, user)
-        return [mechanism for mechanism in _ORDER if mechanism in found] or list(_ORDER)
+    async def mechanisms(self, wanted: Any) -> list[str]:
+        """For a hello's ``saslSupportedMechs``; a user that doesn't exist seems to have them all.
+
+        Empty where no user can have this name. Raises :class:`CommandError`.
+        """
+        named = sasl.parse_user(wanted)
+        return list((await self._credentials.user(*named)).mechanisms) if named else []
+
+    async def speculate(self, session: ClientSession, wanted: Any) -> dict[str, Any] | None:
+        """The answer to a hello's ``speculativeAuthenticate``; None: the client begins in earnest.
+
+        Raises :class:`CommandError` where the hello as a whole is wrong.
+        """
+        begun = sasl.parse_speculative(wanted)
+        try:
+            return None if begun is None else await self.start(session, *begun)
+        except CommandError:
+            return None
 
     async def start(
         self, session: ClientSession, database: str, command: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """The reply to ``saslStart``, or to ``speculativeAuthenticate``. Raises :class:`CommandError`."""
+        """The reply to ``saslStart``. Raises :class:`CommandError`."""
+        said = sasl.parse_start(command)
         session.conversation = None
-        if session.identity is not None:
-            raise CommandError(5626702, "Cannot start a new authentication: already logged in")
-        mechanism = command.get("mechanism")
-        if mechanism not in scram.DIGESTS:
-            raise CommandError(
-                Code.MechanismUnavailable,
-                f"Received authentication for mechanism {mechanism} which is not enabled: "
-                "log in with SCRAM-SHA-256 or SCRAM-SHA-1",
-            )
+        offer = await self._credentials.offer()
+        sasl.require_scram(said.mechanism, database, offer.mechanisms)
         try:
-            first = scram.parse_client_first(_payload(command))
+            first = scram.parse_client_first(said.payload)
         except scram.ScramError as error:
-            raise CommandError(Code.AuthenticationFailed, _FAILED) from error
-        credentials = await self._credentials(database, first.user)
-        credential = credentials.get(mechanism)
-        known = credential is not None
-        if credential is None:
-            credential = self._pretended(database, first.user, mechanism)
-        answer = scram.server_first(first, credential, base64.b64encode(os.urandom(24)).decode())
-        options = command.get("options") or {}
-        self._next_conversation = self._next_conversation % 0x7FFFFFFF + 1
+            raise CommandError(Code.AuthenticationFailed, sasl.FAILED) from error
+        user = await self._credentials.user(database, first.user)
+        credential = user.credentials[said.mechanism]
+        answer = scram.server_first(first, credential, scram.nonce())
         session.conversation = Conversation(
-            self._next_conversation, database, first.user, credential, answer, known,
-            bool(options.get("skipEmptyExchange")),
-        )  # fmt: skip
-        return {
-            "conversationId": self._next_conversation,
-            "done": False,
-            "payload": answer.message.encode(),
-        }
+            database, first.user, credential, answer, said.text, said.skip_empty
+        )
+        return _reply(answer.message.encode(), session.conversation, done=False)
 
     async def proceed(self, session: ClientSession, command: Mapping[str, Any]) -> dict[str, Any]:
-        """The reply to ``saslContinue``; at the end the session has its identity."""
-        conversation: Conversation | None = session.conversation
-        if conversation is None or conversation.id != command.get("conversationId"):
-            session.conversation = None
+        """The reply to ``saslContinue``; at the end the session has its identity.
+
+        Raises :class:`CommandError`.
+        """
+        said = sasl.parse_continue(command)
+        conversation = session.conversation
+        session.conversation = None
+        if conversation is None:
             raise CommandError(Code.ProtocolError, "No SASL session state found")
-        if conversation.verified:
+        if said.conversation != sasl.CONVERSATION:
+            raise CommandError(Code.ProtocolError, "sasl: Mismatched conversation id")
+        if conversation.identity is not None:
             return self._finish(session, conversation, b"")
         try:
             client_key, payload = scram.verify(
-                conversation.first, conversation.credential, _payload(command)
+                conversation.first, conversation.credential, said.payload
             )
-            if not conversation.known:
-                raise scram.ScramError("no such user")
         except scram.ScramError as error:
-            session.conversation = None
-            raise CommandError(Code.AuthenticationFailed, _FAILED) from error
-        conversation.identity = Identity(
+            # It may have been the proof of a password that was set a moment ago.
+            self._credentials.forget(conversation.database, conversation.user)
+            raise CommandError(Code.AuthenticationFailed, sasl.FAILED) from error
+        identity = Identity(
             conversation.database,
             conversation.user,
             conversation.credential.mechanism,
             client_key,
             conversation.credential.server_key,
         )
-        conversation.verified = True
+        await self._admit(identity)
+        conversation = replace(conversation, identity=identity)
         if conversation.skip_empty:
             return self._finish(session, conversation, payload)
-        return {"conversationId": conversation.id, "done": False, "payload": payload}
+        session.conversation = conversation
+        return _reply(payload, conversation, done=False)
+
+    async def refuse(self, command: Mapping[str, Any]) -> NoReturn:
+        """``authenticate``, which is for certificates alone. Raises :class:`CommandError`."""
+        mechanism = sasl.parse_authenticate(command)
+        raise sasl.unavailable(mechanism, (await self._credentials.offer()).mechanisms)
+
+    def log_out(self, session: ClientSession, database: str) -> None:
+        """``logout`` on a database: forgets a user of that database, and a log-in under way."""
+        session.conversation = None
+        if session.identity is not None and session.identity.database == database:
+            session.identity = None
+
+    def users_changed(self) -> None:
+        """A command that changes users or roles was executed: nothing that was read before counts."""
+        self._credentials.forget()
+
+    async def _admit(self, identity: Identity) -> None:
+        """Let the archive itself decide, where it hasn't done so for this user and key.
+
+        It knows more than the credential: restrictions by address, and a password that was changed
+        a moment ago.
+        """
+        if self._upstreams.pools.connected(Tier.ARCHIVE, identity):
+            return
+        try:
+            deadline = time.monotonic() + ADMISSION_SECONDS
+            connection = await self._upstreams.acquire(Tier.ARCHIVE, identity, deadline=deadline)
+        except CommandError as error:
+            if error.code != Code.AuthenticationFailed:
+                raise
+            log.warning(
+                "the archive refused a log-in whose proof was right",
+                extra={"user": f"{identity.database}.{identity.user}", "reason": error.message},
+            )
+            self._credentials.forget(identity.database, identity.user)
+            raise CommandError(Code.AuthenticationFailed, sasl.FAILED) from error
+        connection.pool.release(connection)
 
     def _finish(
         self, session: ClientSession, conversation: Conversation, payload: bytes
     ) -> dict[str, Any]:
-        session.identity = conversation.identity
-        session.conversation = None
-        return {"conversationId": conversation.id, "done": True, "payload": payload}
+        identity, before = conversation.identity, session.identity
+        assert identity is not None
+        if before is not None and (before.database, before.user) != (
+            identity.database,
+            identity.user,
+        ):
+            raise _second_user(before, identity)
+        session.identity = identity
+        return _reply(payload, conversation, done=True)
 
-    def _pretended(self, database: str, user: str, mechanism: str) -> scram.Credential:
-        """A credential for a user that doesn't exist: the same salt each time, a key nobody knows."""
-        seed = f"{mechanism}:{database}.{user}".encode()
-        salt = hmac.digest(self._secret, seed, hashlib.sha256)[: _SALT_SIZE[mechanism]]
-        size = hashlib.new(scram.DIGESTS[mechanism]).digest_size
-        return scram.Credential(
-            mechanism, salt, _ITERATIONS[mechanism], os.urandom(size), os.urandom(size)
+
+def _reply(payload: bytes, conversation: Conversation, *, done: bool) -> dict[str, Any]:
+    return {
+        "conversationId": sasl.CONVERSATION,
+        "done": done,
+        "payload": sasl.packed(payload, text=conversation.text),
+    }
+
+
+def _second_user(before: Identity, identity: Identity) -> CommandError:
+    """A connection is one user's until ``logout``; the codes and texts are mongod's."""
+    name = f"{before.user}@{before.database}"
+    if before.database == identity.database:
+        return CommandError(
+            5626702,
+            "Client has attempted to authenticate on multiple databases."
+            f"Already authenticated as: {name}",
         )
-
-    async def _credentials(self, database: str, user: str) -> dict[str, scram.Credential]:
-        now = time.monotonic()
-        cached = self._cache.get((database, user))
-        if cached is not None and now < cached[0]:
-            return cached[1]
-        try:
-            reply = await self._tiers.archive.get_database("admin", codec_options=PLAIN).command(
-                {
-                    "find": "system.users",
-                    "filter": {"_id": f"{database}.{user}"},
-                    "limit": 1,
-                    "singleBatch": True,
-                    "maxTimeMS": 5_000,
-                    "readConcern": {"level": "majority"},
-                },
-                read_preference=ReadPreference.PRIMARY,
-                codec_options=PLAIN,
-            )
-        except PyMongoError as error:
-            log.warning("users of the archive can't be read: %s", type(error).__name__)
-            raise CommandError(
-                Code.HostUnreachable, "the archive's users can't be read at the moment; try again"
-            ) from error
-        documents = reply["cursor"]["firstBatch"]
-        found = parse_credentials(documents[0]) if documents else {}
-        if len(self._cache) >= MAX_CACHED:
-            self._cache.clear()
-        self._cache[(database, user)] = (now + CACHE_SECONDS, found)
-        return found
-
-
-def _payload(command: Mapping[str, Any]) -> bytes:
-    payload = command.get("payload", b"")
-    if isinstance(payload, str):
-        return base64.b64decode(payload)
-    return bytes(payload)
+    return CommandError(
+        5626701,
+        "Each client connection may only be authenticated once. "
+        f"Previously authenticated as: {name}",
+    )

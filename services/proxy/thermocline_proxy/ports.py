@@ -43,8 +43,8 @@ class Identity:
     database: str
     user: str
     mechanism: str
-    client_key: bytes
-    server_key: bytes
+    client_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +133,11 @@ class Leases(Protocol):
 class Barrier(Protocol):
     """Waits until the archive holds every write that the fast tier had acknowledged."""
 
-    async def passed(self, deadline: float | None) -> Timestamp:
-        """Wait; the archive time to read at (``afterClusterTime``, level majority). Raises 50 or 262."""
+    async def passed(self, deadline: float | None, *, patience: float | None = None) -> Timestamp:
+        """Wait; the archive time to read at (``afterClusterTime``, level majority). Raises 50 or 262.
+
+        ``patience``: see :class:`~thermocline_proxy.barrier.SharedBarrier`.
+        """
         ...
 
 

@@ -2,19 +2,21 @@
 
 A server that knows StoredKey gets ClientKey from a valid proof, ``ClientProof XOR
 HMAC(StoredKey, AuthMessage)``, and can then log in elsewhere as the same user wherever the same
-credential is stored. Pure: nonces come from the caller.
+credential is stored. Pure but for :func:`nonce`.
 """
 
 import base64
 import binascii
 import hashlib
 import hmac
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 from typing import Final
 
 DIGESTS: Final = {"SCRAM-SHA-1": "sha1", "SCRAM-SHA-256": "sha256"}
 MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-1")
-GS2_HEADERS: Final = ("n,,", "y,,")
+SHORTEST_NONCE: Final = 4
+"""Of a client; mongod takes no shorter one either."""
 
 
 class ScramError(ValueError):
@@ -23,13 +25,13 @@ class ScramError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What a server stores of a user's password for one mechanism."""
+    """What a server stores of a user's password for one mechanism. Its keys show nowhere."""
 
     mechanism: str
     salt: bytes
     iterations: int
-    stored_key: bytes
-    server_key: bytes
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +71,36 @@ def _attributes(message: str) -> dict[str, str]:
     return found
 
 
+def nonce() -> str:
+    """A fresh one, for either side."""
+    return base64.b64encode(os.urandom(24)).decode()
+
+
 def parse_client_first(payload: bytes) -> ClientFirst:
-    """Raises :class:`ScramError`."""
+    """Raises :class:`ScramError` for what mongod refuses, too."""
     try:
         text = payload.decode()
     except UnicodeDecodeError as error:
         raise ScramError("a SCRAM message that is not UTF-8") from error
-    gs2 = text[:3]
-    if gs2 not in GS2_HEADERS:
-        raise ScramError("channel binding and authorization ids are not supported")
-    bare = text[3:]
+    flag, _, rest = text.partition(",")
+    other, separator, bare = rest.partition(",")
+    if flag not in ("n", "y") or not separator or "\0" in text:
+        raise ScramError("channel binding is not supported")
     attributes = _attributes(bare)
-    user, nonce = attributes.get("n"), attributes.get("r")
-    if "m" in attributes or not user or not nonce:
-        raise ScramError("a SCRAM message without user or nonce")
-    return ClientFirst(user.replace("=2C", ",").replace("=3D", "="), nonce, gs2, bare)
+    # Extensions behind the nonce are ignored, as mongod does.
+    if list(attributes)[:2] != ["n", "r"] or len(attributes["r"]) < SHORTEST_NONCE:
+        raise ScramError("a SCRAM message begins with a user and a nonce")
+    user = _unescaped(attributes["n"])
+    if not user or (other and (other[:2] != "a=" or _unescaped(other[2:]) != user)):
+        raise ScramError("nobody logs in as somebody else")
+    return ClientFirst(user, attributes["r"], text[: len(text) - len(bare)], bare)
+
+
+def _unescaped(name: str) -> str:
+    user = name.replace("=2C", ",").replace("=3D", "=")
+    if user.replace("=", "=3D").replace(",", "=2C") != name:
+        raise ScramError("a malformed name")
+    return user
 
 
 def server_first(first: ClientFirst, credential: Credential, nonce: str) -> ServerFirst:

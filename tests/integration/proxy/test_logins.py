@@ -97,7 +97,7 @@ def challenge(thermocline: Thermocline, user: str) -> bytes:
     start = {
         "saslStart": 1,
         "mechanism": "SCRAM-SHA-256",
-        "payload": f"n,,n={user},r=abc".encode(),
+        "payload": f"n,,n={user},r=abcd".encode(),
         "db": "admin",
     }
     payload: bytes = hello(thermocline, {"speculativeAuthenticate": start})[
