@@ -135,9 +135,12 @@ class ReplayBarrier:
 
     world: "DirectWorld"
     passed_count: int = 0
+    patience: list[float | None] = field(default_factory=list)
+    """What each caller had of it."""
 
-    async def passed(self, deadline: float | None) -> Timestamp:
+    async def passed(self, deadline: float | None, *, patience: float | None = None) -> Timestamp:
         self.passed_count += 1
+        self.patience.append(patience)
         await self.world.replay()
         reply = await self.world.tiers.archive.admin.command("ping")
         time: Timestamp = reply["operationTime"]

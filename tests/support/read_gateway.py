@@ -169,7 +169,7 @@ class CountedBarrier:
     replay: Step | None = None
     passes: int = 0
 
-    async def passed(self, deadline: float | None) -> Timestamp:
+    async def passed(self, deadline: float | None, *, patience: float | None = None) -> Timestamp:
         self.passes += 1
         if self.replay is not None:
             await self.replay()

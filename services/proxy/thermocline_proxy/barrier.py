@@ -22,6 +22,9 @@ from thermocline_common.barrier import (
 from thermocline_common.errors import Code, CommandError
 from thermocline_common.tiers import Tiers
 
+AGAIN_SECONDS = 0.5
+"""Before another try at a tier that couldn't be reached, for whoever is patient."""
+
 
 class SharedBarrier:
     """``timeout``: seconds that a query waits at most (``proxy.barrierTimeout``), then 262.
@@ -42,24 +45,28 @@ class SharedBarrier:
         self._waiting: list[tuple[Timestamp, asyncio.Future[Timestamp]]] = []
         self._poller: asyncio.Task[None] | None = None
 
-    async def passed(self, deadline: float | None) -> Timestamp:
+    async def passed(self, deadline: float | None, *, patience: float | None = None) -> Timestamp:
         """Wait until A holds every write that F had acknowledged when this was called.
 
         Returns the time of A to read at (``afterClusterTime``, level ``majority``). ``deadline``:
-        monotonic seconds. Raises ``CommandError``: 50 at the deadline, 262 after ``timeout`` or
-        where a tier can't be reached.
+        monotonic seconds. ``patience``: seconds instead of ``timeout``, for what no driver would send
+        again; then the deadline alone limits, where there is one, and a tier that can't be reached is
+        waited for as well. Raises ``CommandError``: 50 at the deadline, 262 after ``timeout`` (or
+        ``patience``) or where a tier can't be reached.
         """
-        seconds = self.timeout
+        limit = self.timeout if patience is None else max(patience, self.timeout)
+        seconds = limit
         if deadline is not None:
-            seconds = min(seconds, deadline - self._clock())
+            left = deadline - self._clock()
+            seconds = min(limit, left) if patience is None else left
             if seconds <= 0:
                 raise CommandError(Code.MaxTimeMSExpired, "operation exceeded time limit")
         try:
             async with asyncio.timeout(seconds):
-                time = await self._reached(await self._marker())
+                time = await self._passed(patient=patience is not None)
         except TimeoutError:
             self.problem = f"the archive didn't catch up with the fast tier within {seconds:.1f} s"
-            if deadline is not None and seconds < self.timeout:
+            if deadline is not None and (patience is not None or seconds < limit):
                 raise CommandError(
                     Code.MaxTimeMSExpired, "operation exceeded time limit waiting for the archive"
                 ) from None
@@ -69,6 +76,16 @@ class SharedBarrier:
             raise CommandError(Code.ExceededTimeLimit, self.problem) from error
         self.problem = None
         return time
+
+    async def _passed(self, *, patient: bool) -> Timestamp:
+        while True:
+            try:
+                return await self._reached(await self._marker())
+            except (PyMongoError, TimeoutError) as error:
+                if not patient:
+                    raise
+                self.problem = f"the barrier failed: {error}"
+                await asyncio.sleep(AGAIN_SECONDS)
 
     async def close(self) -> None:
         """Stop waiting; queries that still wait are cancelled."""

@@ -4,14 +4,18 @@ import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from bson.timestamp import Timestamp
+from pymongo.errors import AutoReconnect
 
 from support.mongod import ReplicaSet
 from thermocline_common import names
+from thermocline_common.barrier import write_marker
 from thermocline_common.errors import CommandError
 from thermocline_common.tiers import Tiers
+from thermocline_proxy import barrier as module
 from thermocline_proxy.barrier import SharedBarrier
 
 pytestmark = pytest.mark.integration
@@ -108,3 +112,38 @@ async def test_a_query_that_gives_up_does_not_disturb_the_others(
     await check(tiers, Timestamp(2**31 - 1, 1))
     await asyncio.wait_for(asyncio.gather(patient, patient_too), 5)
     assert hasty.cancelled()
+
+
+async def test_what_no_driver_repeats_is_patient(
+    tiers: Tiers, barrier: SharedBarrier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Longer than a read would wait, through a time in which a tier can't be reached, and to its deadline."""
+    barrier.timeout = 0.2
+    failures = [AutoReconnect("no primary"), TimeoutError()]
+    real = write_marker
+
+    async def write(*arguments: Any) -> Timestamp:
+        if failures:
+            raise failures.pop()
+        return await real(*arguments)
+
+    monkeypatch.setattr(module, "write_marker", write)
+    monkeypatch.setattr(module, "AGAIN_SECONDS", 0.1)
+    waiting = asyncio.create_task(barrier.passed(None, patience=60.0))
+    await asyncio.sleep(1.0)
+    assert not waiting.done()
+    with pytest.raises(CommandError) as caught:
+        await barrier.passed(None)
+    assert caught.value.code == 262, "a read gives up, its driver repeats it"
+    with pytest.raises(CommandError) as caught:
+        await barrier.passed(time.monotonic() + 0.5, patience=60.0)
+    assert caught.value.code == 50, "as long as the client has said"
+    later = asyncio.create_task(barrier.passed(time.monotonic() + 60, patience=0.3))
+    await asyncio.sleep(0.5)
+    await check(tiers, Timestamp(2**31 - 1, 1))
+    await asyncio.wait_for(asyncio.gather(waiting, later), 30)
+    assert barrier.problem is None
+    await check(tiers, Timestamp(1, 1))
+    with pytest.raises(CommandError) as caught:
+        await barrier.passed(None, patience=0.5)
+    assert caught.value.code == 262, "but not for ever"

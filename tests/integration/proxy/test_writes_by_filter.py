@@ -1,10 +1,13 @@
 """Writes whose filter names no ``_id``: the same answers and the same documents as one plain MongoDB."""
 
 import datetime as dt
+import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from bson import Int64
+from bson.binary import Binary
 
 from support.comparison import PLACES, Comparison
 from support.direct import close_world, open_world
@@ -245,3 +248,22 @@ async def test_a_look_up_happens_only_after_f_accepted_the_filter(compared: Comp
     assert len(world.exchange.sent) == 1
     barrier: Any = world.gateway.barrier
     assert barrier.passed_count == 0
+
+
+async def test_only_what_no_driver_repeats_waits_for_long(compared: Comparison) -> None:
+    """A retryable write's driver sends it again after 262; updateMany and deleteMany are sent once."""
+    world = compared.world
+    barrier: Any = world.gateway.barrier
+    lsid = {"id": Binary(uuid.uuid4().bytes, 4)}
+    change: dict[str, Any] = {"q": {"kind": "x", "n": 3}, "u": {"$inc": {"a": 1}}}
+    for statement, more, patient in (
+        ({**change, "multi": True}, {}, True),
+        (change, {}, True),
+        (change, {"lsid": lsid, "txnNumber": Int64(1)}, False),
+    ):
+        barrier.patience.clear()
+        # Only the archive matches: what F lacks has to be looked for there.
+        await world.fast.delete_many({"n": 3})
+        reply = await world.run({"update": "orders", "updates": [statement], **more}, handle)
+        assert reply["n"] == 1
+        assert [given is not None for given in barrier.patience] == [patient], statement

@@ -31,6 +31,9 @@ RECORDED_SECONDS: Final = 30.0
 ACCEPTED_SECONDS: Final = 30.0
 """How long F's acceptance of a user's inserts or deletes is remembered, as mongos remembers users."""
 LONGEST_LOOKUP_SECONDS: Final = 30.0
+PATIENCE_SECONDS: Final = 60.0
+"""How long a write without ``maxTimeMS`` waits for replay if its driver wouldn't repeat it: an election in
+either tier and a feeder's successor (30 s) pass in less."""
 ATTEMPTS: Final = 10
 
 _ON_ITS_WAY: Final = (RecordKind.LEAVING, RecordKind.EVICTED)
@@ -361,7 +364,11 @@ class Run:
         return command
 
     async def behind_barrier(self) -> Timestamp:
-        """Wait until A holds every acknowledged write; the time of A to read at."""
+        """Wait until A holds every acknowledged write; the time of A to read at.
+
+        A write that no driver sends again (updateMany, deleteMany) waits for longer than a read: it
+        has written nothing yet, and would rather be late than fail.
+        """
         found = self.tiering
         if found is not None and found.quarantined:
             raise CommandError(
@@ -370,7 +377,9 @@ class Run:
                 "Degraded and the feeder's status): a write whose matches must be looked for in the "
                 "archive is refused until that is resolved",
             )
-        return await self.gateway.barrier.passed(self.request.deadline)
+        repeated = "txnNumber" in self.request.command.fields
+        patience = None if repeated else PATIENCE_SECONDS
+        return await self.gateway.barrier.passed(self.request.deadline, patience=patience)
 
 
 def _footing(coverage: Coverage) -> tuple[object, ...]:
