@@ -45,7 +45,9 @@ class Changes:
         seed: int,
         streams: int,
         tally: Tally,
+        indexing: threading.Lock,
     ) -> None:
+        self._indexing = indexing
         self._thermocline = thermocline
         self._clients = (plain, proxied)
         self._random = random.Random(f"{seed}/changes")
@@ -189,7 +191,7 @@ class Changes:
             index["partialFilterExpression"] = {"serial": {"$gt": 0}}
             command = {"createIndexes": ORDERS.name, "indexes": [index]}
         self._indexed = not self._indexed
-        with self._switching(namespace):
+        with self._switching(namespace), self._indexing:
             for client in self._clients:
                 client[SHOP].command(command)
             self._wait("Active", namespace)  # from Passthrough, where the command has left it
