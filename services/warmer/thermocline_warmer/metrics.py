@@ -43,6 +43,12 @@ class WarmerMetrics:
             ["namespace"],
             registry=registry,
         )
+        self.not_dates = Gauge(
+            "thermocline_warmer_ages_not_dates_ratio",
+            "Share of the archive's documents whose age isn't a date, by a sample.",
+            ["namespace"],
+            registry=registry,
+        )
         self.accounts = Counter(
             "thermocline_warmer_account_changes",
             "Users and roles written to or removed from the fast tier.",

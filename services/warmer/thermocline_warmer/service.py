@@ -19,9 +19,11 @@ from thermocline_common.logs import redact
 from thermocline_common.runtime import Context
 from thermocline_common.spec.models import CollectionPolicy, WorkMode
 from thermocline_common.tiers import Tiers
+from thermocline_warmer.age_types import AgeLooks
 from thermocline_warmer.copier import NotHeld
 from thermocline_warmer.metrics import WarmerMetrics
 from thermocline_warmer.parity import Accounts, CollectionReport, Collections
+from thermocline_warmer.plan.ages import AgeTypes
 from thermocline_warmer.plan.windows import Policy
 from thermocline_warmer.reader import NoAgeIndex
 from thermocline_warmer.settings import Settings
@@ -45,6 +47,7 @@ class WarmerService:
         self._warmings: dict[str, Warming] = {}
         self._accounts: Accounts | None = None
         self._collections: Collections | None = None
+        self._ages: AgeLooks | None = None
         self._metrics: WarmerMetrics | None = None
         self._counted: dict[str, tuple[int, int, int]] = {}
         self._mode = WorkMode.RUNNING
@@ -55,6 +58,7 @@ class WarmerService:
         self._metrics = WarmerMetrics(context.registry)
         self._accounts = Accounts(context.tiers)
         self._collections = Collections(context.tiers)
+        self._ages = AgeLooks(context.tiers)
         tools = Tools(
             context.tiers,
             self._settings,
@@ -74,8 +78,9 @@ class WarmerService:
     def status(self) -> Mapping[str, Any]:
         """By namespace; and the state of users and roles."""
         collections = self._collections.reports if self._collections else {}
+        ages = self._ages.reports if self._ages else {}
         namespaces = {
-            name: _namespace_status(warming.report, collections.get(name))
+            name: _namespace_status(warming.report, collections.get(name), ages.get(name))
             for name, warming in self._warmings.items()
         }
         accounts = self._accounts
@@ -198,6 +203,7 @@ class WarmerService:
             collections.forget(active)
             for namespace in active.values():
                 await collections.compare(namespace)
+            await self._look_at_ages(active)
         except (PyMongoError, KeyError, ValueError) as error:
             context.problems.set("parity", f"indexes can't be compared: {_text(error)}")
             return
@@ -212,6 +218,20 @@ class WarmerService:
             for name, report in collections.reports.items():
                 count = len(report.indexes) + len(report.options)
                 self._metrics.parity.labels(name).set(count)
+
+
+    async def _look_at_ages(self, active: Mapping[str, Coverage]) -> None:
+        ages = self._ages
+        if ages is None:
+            return
+        try:
+            await ages.look(active)
+        except PyMongoError as error:
+            log.info("the types of ages can't be looked at", extra={"error": _text(error)})
+        if self._metrics is not None:
+            for name, types in ages.reports.items():
+                if types.not_dates is not None:
+                    self._metrics.not_dates.labels(name).set(types.not_dates)
 
 
 async def _active(tiers: Tiers) -> dict[str, Coverage]:
@@ -229,7 +249,9 @@ def _iso(moment: dt.datetime | None) -> str | None:
     return moment.isoformat().replace("+00:00", "Z") if moment else None
 
 
-def _namespace_status(report: Report, parity: CollectionReport | None) -> dict[str, Any]:
+def _namespace_status(
+    report: Report, parity: CollectionReport | None, ages: AgeTypes | None
+) -> dict[str, Any]:
     return {
         "state": report.state,
         "floor": _iso(report.floor),
@@ -240,6 +262,7 @@ def _namespace_status(report: Report, parity: CollectionReport | None) -> dict[s
         "copied": report.copied,
         "checked": report.checked,
         "claimsLost": report.lost,
+        "ages": None if ages is None else ages.status(),
         "parity": {
             "indexes": list(parity.indexes) if parity else [],
             "options": list(parity.options) if parity else [],

@@ -1,0 +1,31 @@
+"""The share of documents whose age isn't a date, from a sample's counts."""
+
+from typing import Any
+
+import pytest
+
+from thermocline_warmer.plan.ages import AgeTypes, parse_sample
+
+
+@pytest.mark.parametrize(
+    ("counts", "percent", "by_type"),
+    [
+        ({}, None, {}),
+        ({"date": 10}, 0.0, {}),
+        ({"date": 1, "string": 1}, 50.0, {"string": 50.0}),
+        ({"missing": 3}, 100.0, {"missing": 100.0}),
+        (
+            {"date": 996, "array": 2, "null": 1, "string": 1},
+            0.4,
+            {"array": 0.2, "null": 0.1, "string": 0.1},
+        ),
+    ],
+)
+def test_shares(counts: dict[str, int], percent: float | None, by_type: dict[str, Any]) -> None:
+    types = parse_sample({"_id": name, "count": n} for name, n in counts.items())
+    assert types == AgeTypes(counts)
+    assert types.status() == {
+        "notDatePercent": percent,
+        "byType": by_type,
+        "sampled": sum(counts.values()),
+    }
