@@ -21,6 +21,7 @@ from thermocline_proxy.exchange import broken_error, error_code, failure_labels
 from thermocline_proxy.flow import Flow
 from thermocline_proxy.gateway import Proxy
 from thermocline_proxy.legacy import answer_legacy
+from thermocline_proxy.keep_alive import CLIENT_SECONDS, keep_alive
 from thermocline_proxy.relay import BODY, PLAIN, Relay
 from thermocline_proxy.sessions import ClientSession
 from thermocline_proxy.times import has_tail, learn_tail, swap_tail, with_tail
@@ -78,6 +79,7 @@ class ClientProtocol(asyncio.Protocol):
         self._relay = Relay(proxy, self.session)
         self._fast_clock = proxy.clock(Tier.FAST)
         self._sampler = proxy.gateway.sampler
+        self._owners = proxy.owners
 
     # asyncio's callbacks.
 
@@ -88,6 +90,8 @@ class ClientProtocol(asyncio.Protocol):
         self._flow = Flow(self._transport)
         peer = transport.get_extra_info("peername")
         self.session.peer = f"{peer[0]}:{peer[1]}" if peer else ""
+        self.session.owner = self._owners.join((self.session.host, b""))
+        keep_alive(transport, CLIENT_SECONDS)
         self._connections.add(self)
         self._proxy.observer.connections += 1
         self._proxy.observer.accepted += 1
@@ -102,6 +106,8 @@ class ClientProtocol(asyncio.Protocol):
             self._upstream.abort()
         elif self._task is not None and self._reads():
             self._task.cancel()
+        frame = self._frame if self._busy else b""
+        self._owners.leave(self.session.owner, self.session.identity, frame)
 
     def _reads(self) -> bool:
         end = self._frame.find(b"\0", 26)
@@ -235,6 +241,7 @@ class ClientProtocol(asyncio.Protocol):
             learn_tail(frame, clock)
         if good and frame.startswith(CURSOR_FIRST, _FIRST) and (cursor_id := reply_cursor(frame)):
             self._proxy.cursors.remember(cursor_id, pool.tier, pool.address)
+            self._owners.opened(self.session, cursor_id, frame)
         connection.idle_since = now
         if pool.slots.queued:
             pool.release(connection)
@@ -369,7 +376,10 @@ class ClientProtocol(asyncio.Protocol):
 
     async def _body(self, message: opmsg.Message) -> bytes:
         try:
-            return await self._dispatcher.answer(message, self.session)
+            body = await self._dispatcher.answer(message, self.session)
+            if cursor_id := reply_cursor(body, 4):
+                self._owners.opened(self.session, cursor_id, body, 4)
+            return body
         except WireError as error:
             return error_document(error.code, error.message, code_name(error.code))
         except CommandError as error:

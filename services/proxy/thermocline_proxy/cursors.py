@@ -1,6 +1,8 @@
 """Which server a cursor is open on, so that getMore and killCursors find it."""
 
+from collections.abc import MutableMapping
 from dataclasses import dataclass
+from typing import Any
 
 from thermocline_common.coverage import Tier
 from thermocline_proxy.wire.header import INT32, WireError
@@ -23,10 +25,14 @@ class Home:
 
 
 class Cursors:
-    """Cursor id -> home. The oldest entries go when there are too many; such a cursor is looked for."""
+    """Cursor id -> home. The oldest entries go when there are too many; such a cursor is looked for.
+
+    Whoever holds a cursor is a mapping with its id, which loses it when the cursor is forgotten.
+    """
 
     def __init__(self) -> None:
         self._homes: dict[int, Home] = {}
+        self._holders: dict[int, MutableMapping[int, Any]] = {}
 
     def __len__(self) -> int:
         return len(self._homes)
@@ -39,12 +45,26 @@ class Cursors:
         """A reply told of an open cursor."""
         homes = self._homes
         if cursor_id not in homes and len(homes) >= MAX_CURSORS:
-            del homes[next(iter(homes))]
+            self.forget(next(iter(homes)))
         homes[cursor_id] = Home(tier, member)
 
     def forget(self, cursor_id: int) -> None:
         """It is exhausted, killed or unknown to its server."""
         self._homes.pop(cursor_id, None)
+        holder = self._holders.pop(cursor_id, None)
+        if holder is not None:
+            holder.pop(cursor_id, None)
+
+    def give(self, cursor_id: int, holder: MutableMapping[int, Any]) -> None:
+        """It belongs to the holder from now on."""
+        before = self._holders.get(cursor_id)
+        if before is not None and before is not holder:
+            before.pop(cursor_id, None)
+        self._holders[cursor_id] = holder
+
+    def holder(self, cursor_id: int) -> MutableMapping[int, Any] | None:
+        """Who holds it."""
+        return self._holders.get(cursor_id)
 
 
 def reply_cursor(frame: bytes, start: int = 25) -> int:
@@ -72,6 +92,17 @@ def reply_cursor(frame: bytes, start: int = 25) -> int:
         raw = frame[after + 4 : after + 12]
         return 0 if raw == _ZERO else int.from_bytes(raw, "little", signed=True)
     return _search(frame, inner - 4, end)
+
+
+def reply_namespace(frame: bytes, start: int = 25) -> str:
+    """The ``ns`` of the cursor in a reply; empty where there is none."""
+    if frame[start : start + 8] != CURSOR_FIRST:
+        return ""
+    try:
+        found = scan(frame, start + 8).get(b"ns")
+    except (WireError, IndexError):
+        return ""
+    return "" if found is None else frame[found[2] + 4 : found[3] - 1].decode("utf-8", "replace")
 
 
 def _search(frame: bytes, start: int, end: int) -> int:

@@ -31,6 +31,7 @@ from thermocline_proxy.ports import Reply, Request
 from thermocline_proxy.routing.snapshot import Snapshot
 from thermocline_proxy.sessions import ClientSession, refuse_reserved
 from thermocline_proxy.transactions import Transactions
+from thermocline_proxy.transactions.pins import hold, let_go
 from thermocline_proxy.wire.opmsg import Message
 from thermocline_proxy.wire.replies import OK
 
@@ -96,7 +97,10 @@ class Dispatcher:
         try:
             if in_transaction and entry.kind is not Kind.TRANSACTION:
                 _refuse_closed(touched(command, entry))
-                return await self._transactions.statement(request, entry)
+                try:
+                    return await self._transactions.statement(request, entry)
+                finally:
+                    hold(self._transactions.pins, request, session.owner.transactions)
             return await self._ways[entry.kind](request, entry, session)
         except CommandError as error:
             raise _retryable(error, message) from error
@@ -125,6 +129,12 @@ class Dispatcher:
                     code_name="ClientMetadataCannotBeMutated",
                 )
             session.greeted = True
+            session.owner = self._proxy.owners.move(
+                session.owner,
+                session.host,
+                command.fields["client"][1],
+                alone=bool(command.get("loadBalanced")),
+            )
         deadline = time.monotonic() + _HELLO_WAIT_SECONDS
         members = self._proxy.upstreams.members
         if not members[Tier.ARCHIVE].known:
@@ -236,6 +246,7 @@ class Dispatcher:
     async def _ended(self, request: Request, entry: Entry, session: ClientSession) -> bytes:
         if not {"autocommit", "txnNumber", "lsid"} <= request.command.fields.keys():
             return await self._archive.plain(request)  # refused, in the server's words
+        let_go(request, session.owner.transactions)
         return await self._transactions.end(request)
 
     async def _admin(self, request: Request, entry: Entry, session: ClientSession) -> bytes:

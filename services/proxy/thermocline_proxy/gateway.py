@@ -11,6 +11,7 @@ from thermocline_proxy.exchange import TierExchange, Upstreams
 from thermocline_proxy.hello import Limits, common_limits
 from thermocline_proxy.logins import Logins
 from thermocline_proxy.observe import Observer
+from thermocline_proxy.owners import Owners
 from thermocline_proxy.ports import Gateway, Request
 from thermocline_proxy.sessions import ServiceId
 from thermocline_proxy.settings import Settings
@@ -32,6 +33,7 @@ class Proxy:
     settings: Callable[[], Settings]
     proxy_id: uuid.UUID
     pressure: BackPressure
+    owners: Owners
     service_id: ServiceId = field(default_factory=ServiceId)
     draining: bool = False
 

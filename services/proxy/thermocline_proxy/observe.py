@@ -85,6 +85,8 @@ class Observer(Collector):
         self.latency = {Tier.FAST: Latency(), Tier.ARCHIVE: Latency()}
         self.schema_changes: dict[Hashable, dict[str, Any]] = {}
         """Commands that wait for, or run in, ``Passthrough``: command, namespaces, phase, since."""
+        self.ended: dict[str, int] = {}
+        """What vanished applications had left open, by kind."""
         self.lease_age: Callable[[], float] = lambda: float("inf")
         self.upstream: Callable[[], dict[tuple[str, str], int]] = dict
         self.pressure: Callable[[], dict[str, Any]] = dict
@@ -99,6 +101,10 @@ class Observer(Collector):
     def error(self, code_name: str) -> None:
         """The proxy itself answered with an error."""
         self.errors[code_name] = self.errors.get(code_name, 0) + 1
+
+    def left(self, kind: str) -> None:
+        """A cursor or transaction of a vanished application was ended."""
+        self.ended[kind] = self.ended.get(kind, 0) + 1
 
     def all_routes(self) -> dict[tuple[str, str], int]:
         """Routes, with those of the short path."""
@@ -120,6 +126,7 @@ class Observer(Collector):
             "accepted": self.accepted,
             "routes": routes,
             "errors": dict(sorted(self.errors.items())),
+            "endedForVanished": dict(sorted(self.ended.items())),
             "upstreamConnections": {
                 f"{tier}/{member}": count
                 for (tier, member), count in sorted(self.upstream().items())
@@ -164,6 +171,14 @@ class Observer(Collector):
         for code_name, count in self.errors.items():
             errors.add_metric([code_name], count)
         yield errors
+        ended = CounterMetricFamily(
+            "thermocline_proxy_ended_for_vanished",
+            "Cursors and transactions that vanished applications had left open.",
+            labels=["kind"],
+        )
+        for kind, count in self.ended.items():
+            ended.add_metric([kind], count)
+        yield ended
         upstream = GaugeMetricFamily(
             "thermocline_proxy_upstream_connections",
             "Connections to members.",

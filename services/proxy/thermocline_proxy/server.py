@@ -29,9 +29,11 @@ from thermocline_proxy.cursors import Cursors
 from thermocline_proxy.dispatch import Dispatcher
 from thermocline_proxy.exchange import TierExchange, Upstreams
 from thermocline_proxy.gateway import Proxy
+from thermocline_proxy.leftovers import Leftovers
 from thermocline_proxy.logins import Logins
 from thermocline_proxy.members import Members
 from thermocline_proxy.observe import Observer
+from thermocline_proxy.owners import Owners
 from thermocline_proxy.ports import Gateway
 from thermocline_proxy.settings import Settings, settings_of
 from thermocline_proxy.state import LeaseKeeper
@@ -159,6 +161,7 @@ class ProxyService:
                 cached[:] = [(manifest, settings_of(manifest))]
             return cached[0][1]
 
+        owners = Owners(cursors)
         leases = LeaseKeeper(context.tiers, clocks, settings, context.problems, monotonic)
         observer.lease_age = lambda: leases.age
         observer.upstream = lambda: _upstream_counts(pools)
@@ -208,9 +211,11 @@ class ProxyService:
             settings=settings,
             proxy_id=proxy_id,
             pressure=pressure,
+            owners=owners,
         )
         self._proxy = proxy
         dispatcher = Dispatcher(proxy)
+        leftovers = Leftovers(proxy)
         loop = asyncio.get_running_loop()
         address = self._arguments.listen
         try:
@@ -231,6 +236,7 @@ class ProxyService:
             asyncio.create_task(pools.reap()),
             asyncio.create_task(pressure.run()),
             asyncio.create_task(verifier.run()),
+            asyncio.create_task(leftovers.run()),
             *(asyncio.create_task(one.start()) for one in members.values()),
         ]
         self._listening = True
@@ -251,6 +257,8 @@ class ProxyService:
             server.close()
             for connection in list(self._connections):
                 connection.abort()
+            await asyncio.sleep(0)  # their ends are noted
+            await leftovers.close()
             for task in background:
                 task.cancel()
             await asyncio.gather(*background, return_exceptions=True)

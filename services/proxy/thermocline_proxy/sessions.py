@@ -7,6 +7,7 @@ from bson.objectid import ObjectId
 
 from thermocline_common.errors import Code, CommandError
 from thermocline_common.sessions import PREFIX
+from thermocline_proxy.owners import Owner
 from thermocline_proxy.ports import Identity
 
 
@@ -15,7 +16,7 @@ class ClientSession:
     """One client connection. ``conversation``: the log-in that is under way.
 
     ``peer``: ``host:port`` of the client. ``greeted``: it sent its metadata already. ``compression``:
-    what its last hello agreed on.
+    what its last hello agreed on. ``owner``: of the cursors and transactions that it opens.
     """
 
     id: int
@@ -24,6 +25,12 @@ class ClientSession:
     conversation: Any = None
     greeted: bool = False
     compression: tuple[str, ...] = ()
+    owner: Owner = field(default_factory=lambda: Owner(None))
+
+    @property
+    def host(self) -> str:
+        """The client's host."""
+        return self.peer.rpartition(":")[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ import bson
 from thermocline_common import __version__
 from thermocline_common.coverage import Tier
 from thermocline_common.errors import CommandError
+from thermocline_proxy.keep_alive import MEMBER_SECONDS, keep_alive
 from thermocline_proxy.log_in import log_in
 from thermocline_proxy.observe import Latency
 from thermocline_proxy.ports import Identity
@@ -89,6 +90,7 @@ class Upstream(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """asyncio's callback."""
         self.transport = transport  # type: ignore[assignment]
+        keep_alive(transport, MEMBER_SECONDS)
 
     def send(self, frame: bytes, sink: Sink) -> None:
         """Send one command; exactly one of the sink's methods will be called."""

@@ -11,7 +11,8 @@ from pymongo.errors import PyMongoError
 
 from thermocline_common.coverage import Tier
 from thermocline_common.tiers import PLAIN, Tiers
-from thermocline_proxy.transactions.pins import Key, Pin
+from thermocline_proxy.owners import Key
+from thermocline_proxy.transactions.pins import Pin
 
 LOOKS = 3
 """One look at ``$currentOp`` can miss what is there."""

@@ -18,12 +18,12 @@ from thermocline_proxy.commands.readconcern import read_concern
 from thermocline_proxy.commands.touched import Touched, touched
 from thermocline_proxy.exchange import LeaseLapsed, error_code
 from thermocline_proxy.gateway import Proxy
+from thermocline_proxy.owners import Key
 from thermocline_proxy.ports import Reply, Request
 from thermocline_proxy.routing.snapshot import Snapshot
 from thermocline_proxy.transactions.finding import find_open
 from thermocline_proxy.transactions.inside import Failed, Inside, bare
 from thermocline_proxy.transactions.pins import (
-    Key,
     Pin,
     Pins,
     Stated,
