@@ -105,7 +105,8 @@ def main() -> int:
     defect = DEFECTS[name]
     defect.apply(pytest.MonkeyPatch())
     service = importlib.import_module(f"thermocline_{defect.service}.__main__")
-    code: int = service.main(arguments)
+    sys.argv[1:] = arguments
+    code: int = service.main()
     return code
 
 

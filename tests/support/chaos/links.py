@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from support.chaos.relay import Rule
+from support.chaos.rules import Rule
 
 
 class Links:

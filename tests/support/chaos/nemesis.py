@@ -10,7 +10,7 @@ from typing import Any
 from pymongo.errors import PyMongoError
 
 from support.chaos.cluster import Cluster
-from support.chaos.relay import Effect, Rule
+from support.chaos.rules import Effect, Rule
 from support.chaos.schedule import Fault, Planned
 from support.mongod import Mongod
 from support.processes import Process

@@ -1,15 +1,36 @@
 """Every defect once: does the machine notice? ``python -m support.chaos.noticed``."""
 
 import argparse
+import itertools
 import sys
 from collections.abc import Sequence
 
 from support.chaos.defects import DEFECTS
-from support.chaos.machine import Result
+from support.chaos.machine import Result, Size
 from support.chaos.run import Options, run
+from support.chaos.schedule import Fault, Planned
 
 ABOUT_ERRORS = frozenset({"errors are retryable", "errors end 30 s after the fault"})
 """These a loaded machine may show; they don't count as noticing."""
+
+
+def occasions(seconds: float) -> tuple[Planned, ...]:
+    """What a working Thermocline takes calmly and gives a defect its occasion: replay that stands still
+    for a while, again and again, and coverage that grows and shrinks."""
+    planned = []
+    at, details = 4.0, itertools.cycle(("shorter", "longer"))
+    while at + 10 < seconds:
+        planned.append(Planned(at, 5.0, Fault.POLICY, detail=next(details)))
+        planned.append(Planned(at + 4, 4.0, Fault.FREEZE_SERVICE, "feeder"))
+        at += 10
+    return tuple(planned)
+
+
+def options_for(name: str, seconds: float, *, logins: bool = True) -> Options:
+    """A small run with one defect."""
+    size = Size(registers=5, locks=1, orders=3, counters=1, banks=1, coroutines=5, pause=0.03)
+    script = occasions(seconds)
+    return Options(1, seconds, members=1, logins=logins, defect=name, size=size, script=script)
 
 
 def noticed(result: Result) -> set[str]:
@@ -25,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     missed = []
     for name in given.defects:
-        result = run(Options(1, given.seconds, members=1, defect=name, kinds=frozenset()))
+        result = run(options_for(name, given.seconds))
         promises = sorted(noticed(result))
         print(f"{name}: {'; '.join(promises) or 'NOT NOTICED'}", flush=True)
         if not promises:

@@ -14,6 +14,7 @@ from pymongo.errors import BulkWriteError, PyMongoError
 from support.chaos.clients import Call, Desk, Script
 from support.chaos.record import Record, is_duplicate
 from support.chaos.registers import age
+from support.chaos.shapes import counted, difference, listed
 from support.ledger import Document, Ledger
 
 ORDERS: Final = "orders"
@@ -85,9 +86,9 @@ class Orders:
                 if identity in self.ledger.documents or after is not None:
                     self.ledger.doubt(identity, after)
             return
-        counted = _count(result)
-        if expected >= 0 and counted != expected:
-            self._wrong(call.what, counted, f"{expected} of {list(changes)}")
+        found = counted(result)
+        if expected >= 0 and found != expected:
+            self._wrong(call.what, found, f"{expected} of {list(changes)}")
         for identity, after in changes.items():
             self.ledger.wrote(identity, after)
 
@@ -206,7 +207,7 @@ class Orders:
             return
         found = shape(found) if shape else found
         if found != expected:
-            self._wrong(call.what, *_difference(found, expected))
+            self._wrong(call.what, *difference(found, expected))
 
     def read(self, desk: Desk) -> Script:
         """A point read."""
@@ -270,7 +271,7 @@ class Orders:
 
         def run() -> Any:
             cursor = orders.aggregate(stages, session=desk.session)
-            return cursor.to_list() if hasattr(cursor, "to_list") else _listed(cursor)
+            return cursor.to_list() if hasattr(cursor, "to_list") else listed(cursor)
 
         yield from self._ask(Call("aggregate", run), expected if documents else [])
 
@@ -291,23 +292,3 @@ class Orders:
             wrong.append("some documents came twice")
         if wrong:
             self._wrong("everything", wrong[:3], "the ledger")
-
-
-async def _listed(cursor: Any) -> Any:
-    return await (await cursor).to_list()
-
-
-def _count(result: Any) -> int:
-    """How many documents a write found."""
-    if hasattr(result, "deleted_count"):
-        return int(result.deleted_count)
-    return int(result.matched_count)
-
-
-def _difference(found: Any, expected: Any) -> tuple[Any, Any]:
-    """What only one of two lists has, if they are lists of documents."""
-    if not (isinstance(found, list) and isinstance(expected, list)):
-        return found, expected
-    return [d for d in found if d not in expected] or found, [
-        d for d in expected if d not in found
-    ] or expected

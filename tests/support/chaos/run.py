@@ -22,7 +22,8 @@ SHORT = 100.0
 @dataclass(frozen=True, slots=True)
 class Options:
     """What to run. ``members``: of each tier. ``defect``: a service that is broken on purpose.
-    ``rounds``: of faults one at a time, to measure recovery, in place of the seed's plan."""
+    ``rounds``: of faults one at a time, to measure recovery, in place of the seed's plan. ``script``:
+    these faults in its place."""
 
     seed: int
     seconds: float
@@ -32,6 +33,7 @@ class Options:
     kinds: frozenset[Fault] = frozenset(Fault)
     size: Size = field(default_factory=Size)
     rounds: int = 0
+    script: tuple[Planned, ...] = ()
 
     @property
     def long_freezes(self) -> bool:
@@ -53,6 +55,8 @@ class Options:
         """What is to be broken when."""
         if self.rounds:
             return plan_singly(SERVICES, self.rounds)
+        if self.script:
+            return self.script
         return plan(self.seed, self.seconds, self.scene(full_disk=full_disk), self.calm)
 
     def scene(self, *, full_disk: bool) -> Scene:

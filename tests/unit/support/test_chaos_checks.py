@@ -9,8 +9,8 @@ from support.chaos.checks import Span
 from support.chaos.errors import outcome_of
 from support.chaos.evictions import Change, Entry, Position, judge_evictions, judge_reports
 from support.chaos.histories import Attempt, Kind, Operation, Outcome, Violation
-from support.chaos.relay import Effect, Rule, drops, effect_on
 from support.chaos.report import last_line
+from support.chaos.rules import Effect, Rule, drops, effect_on
 
 FAULTS = (Span(10, 15), Span(40, 42))
 
