@@ -120,13 +120,15 @@ def besiege(proxied: Thermocline, count: int, seed: int, growth: int) -> str | N
     for number in range(_PARTS):
         attack(proxied.port, seed + number, max(1, count // _PARTS))
         now = memory(service.process.pid)
-        # The first parts fill caches.
-        start = now if number <= 2 else start
+        # Until here, caches and the allocator's own reserve are filled.
+        start = now if number <= _PARTS // 4 else start
         print(f"{(number + 1) * 100 // _PARTS} %: {now} KiB", flush=True)
         if start is not None and now > start + growth:
             return f"memory grew by {now - start} KiB"
-    log = service.process.log.read_text()
-    return "the proxy logged an error" if '"level": "error"' in log else None
+        for line in service.process.log.read_text().splitlines():
+            if '"level": "error"' in line:
+                return f"the proxy logged an error in part {number}: ...{line[-3_000:]}"
+    return None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -11,6 +11,7 @@ from hypothesis import given, strategies as st
 from thermocline_proxy.wire import opmsg
 from thermocline_proxy.wire.checksum import crc32c
 from thermocline_proxy.wire.header import ProtocolViolation, WireError
+from thermocline_proxy.wire.replies import error_document
 from thermocline_proxy.wire.scan import scan
 
 
@@ -94,6 +95,26 @@ def test_checksums() -> None:
     made = opmsg.encode(7, 0, bson.encode(INSERT), {"documents": [bson.encode({})]}, flags=1)
     assert opmsg.parse(made).flags == 1
     assert bson.decode(opmsg.parse(made).body) == INSERT
+
+
+@pytest.mark.parametrize(
+    ("raw", "code"),
+    [
+        (bson.encode({"find": "c", "filter": {"a": {"b": 1}}}), None),
+        (bson.encode({"find": "c", "filter": {"ab": 1}}).replace(b"\x10ab\0", b"\x55ab\0"), 22),
+        (bson.encode({"find": "~~~"}).replace(b"~~~", b"\xff\xfe~"), 22),
+    ],
+)
+def test_damage_is_looked_for_where_an_answer_failed(raw: bytes, code: int | None) -> None:
+    for made in (message(b"\0" + raw), message(sequence("d"), b"\0" + raw)):
+        found = opmsg.damage(made)
+        assert (None if found is None else found.code) == code
+
+
+def test_an_error_may_quote_any_text() -> None:
+    quoted = b"no such mechanism: \xff\xfe".decode("utf-8", "surrogateescape")
+    errmsg = bson.decode(error_document(59, quoted, "CommandNotFound"))["errmsg"]
+    assert errmsg == "no such mechanism: \ufffd\ufffd"
 
 
 @given(st.binary(max_size=200))

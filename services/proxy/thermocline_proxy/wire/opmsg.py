@@ -25,9 +25,8 @@ from thermocline_proxy.wire.scan import Spans, scan
 
 MIN_SIZE = 20
 _MAX_BODY = MAX_DOCUMENT_SIZE + 16_384
-_TOLERANT: CodecOptions[dict[str, Any]] = CodecOptions(
-    datetime_conversion=DatetimeConversion.DATETIME_MS,
-    unicode_decode_error_handler="replace",
+_WHOLE: CodecOptions[dict[str, Any]] = CodecOptions(
+    datetime_conversion=DatetimeConversion.DATETIME_MS
 )
 
 
@@ -92,12 +91,13 @@ def parse(frame: bytes) -> Message:
 def damage(frame: bytes) -> WireError | None:
     """What is wrong with the documents of a message that nobody could make sense of; None: nothing.
 
-    A command is read only as deep as its decision goes, so that nested damage shows late or never.
+    A command is read only as deep as its decision goes, so that nested damage shows late or never. Text
+    that isn't UTF-8 counts: it can be passed on, but not made part of anything.
     """
     try:
         message = parse(frame)
         for document in (message.body, *(d for part in message.sequences.values() for d in part)):
-            bson.decode(document, _TOLERANT)
+            bson.decode(document, _WHOLE)
     except WireError as error:
         return error
     except InvalidBSON as error:

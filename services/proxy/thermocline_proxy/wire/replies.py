@@ -11,7 +11,8 @@ def error_document(code: int, message: str, code_name: str, labels: Sequence[str
     """The raw reply ``{ok: 0, errmsg, code, codeName[, errorLabels]}``."""
     document: dict[str, object] = {
         "ok": 0.0,
-        "errmsg": message,
+        # It may quote a client's text that isn't UTF-8.
+        "errmsg": message.encode("utf-8", "surrogateescape").decode("utf-8", "replace"),
         "code": int(code),
         "codeName": code_name,
     }
