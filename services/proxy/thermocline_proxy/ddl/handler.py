@@ -7,6 +7,7 @@ from pymongo.errors import ConnectionFailure, OperationFailure, PyMongoError
 from thermocline_common.coverage import Tier
 from thermocline_common.errors import Code, CommandError
 from thermocline_common.indexes import list_indexes
+from thermocline_proxy.answered import as_answered
 from thermocline_proxy.commands.indexes import Listed
 from thermocline_proxy.ddl.alone import Alone
 from thermocline_proxy.ddl.plan import DEPENDS_ON_INDEXES, Way, concerned, is_tiered, refusal, way
@@ -82,6 +83,6 @@ class SchemaCommands:
 def _translated(error: PyMongoError) -> CommandError:
     """What a look-up of the proxy's own ran into."""
     if isinstance(error, OperationFailure) and error.code is not None:
-        return CommandError(error.code, str((error.details or {}).get("errmsg", error)))
+        return as_answered(error)
     what = "can't be reached" if isinstance(error, ConnectionFailure) else "didn't answer"
     return CommandError(Code.HostUnreachable, f"a tier {what}: {error}")

@@ -15,6 +15,7 @@ from thermocline_common.ids import DocId
 from thermocline_common.raw_reads import find_by_ids, find_raw, read_records
 from thermocline_common.removals import Record
 from thermocline_common.tiers import Tiers
+from thermocline_proxy.answered import as_answered
 
 LONGEST_SECONDS = 10.0
 
@@ -123,8 +124,7 @@ class Lookups:
                 raise CommandError(Code.MaxTimeMSExpired, "operation exceeded time limit") from None
             raise CommandError(Code.ExceededTimeLimit, "a look-up took too long") from None
         except OperationFailure as error:
-            code = error.code or int(Code.OperationFailed)
-            raise CommandError(code, f"a look-up failed: {error}") from error
+            raise as_answered(error, "a look-up failed: ") from error
         except ConnectionFailure as error:
             raise CommandError(Code.HostUnreachable, f"a look-up failed: {error}") from error
         except PyMongoError as error:

@@ -92,11 +92,18 @@ async def follow(reply: Reply, request: Request, gateway: Gateway, before: Snaps
     batch = stream_batch(reply.raw)
     if batch is None or batch.namespace.endswith(".$cmd.aggregate"):
         return reply
-    coverage = await _served_by_fast(batch.namespace, request, gateway, before)
+    coverage = await _coverage(batch.namespace, request, gateway, before)
     if coverage is None and reply.tier is Tier.ARCHIVE:
         return reply
     cursor_id = int(request.command.get("getMore"))
-    if coverage is None or reply.tier is Tier.ARCHIVE or batch.invalidated:
+    if (
+        coverage is None
+        # Also on the way to the fast tier: another proxy may know already that the switch is over, and
+        # from then on the feeder's writes are what the archive shows.
+        or reply.tier is Tier.ARCHIVE
+        or not on_fast_by_state(coverage)
+        or batch.invalidated
+    ):
         await _close(reply, batch, request, gateway, cursor_id)
         raise moved(batch.namespace)
     missing = not_found(batch)
@@ -121,10 +128,10 @@ def _marked(reply: Reply, batch: StreamBatch, coverage: Coverage) -> Reply:
     return replace(reply, raw=with_mark(reply.raw, batch, origin))
 
 
-async def _served_by_fast(
+async def _coverage(
     namespace: str, request: Request, gateway: Gateway, before: Snapshot
 ) -> Coverage | None:
-    """The coverage of a namespace whose truth is in F; None for every other."""
+    """The coverage of a namespace that isn't in ``Passthrough``; None for every other."""
     snapshot = before
     if not gateway.leases.alive(snapshot):
         snapshot = await gateway.leases.untiered(request.deadline)
@@ -132,7 +139,7 @@ async def _served_by_fast(
             return None
         snapshot = await gateway.leases.current(request.deadline)
     tiering = snapshot.tiering(namespace)
-    return None if tiering is None or not on_fast_by_state(tiering.coverage) else tiering.coverage
+    return None if tiering is None else tiering.coverage
 
 
 async def _close(

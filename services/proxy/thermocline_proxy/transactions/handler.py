@@ -12,6 +12,7 @@ from thermocline_common import copy_in
 from thermocline_common.coverage import State, Tier
 from thermocline_common.coverage_store import read_one
 from thermocline_common.errors import Code, CommandError
+from thermocline_proxy.answered import as_answered
 from thermocline_proxy.commands.catalog import Entry, Kind
 from thermocline_proxy.commands.command import Command, build, element, raw_element
 from thermocline_proxy.commands.readconcern import read_concern
@@ -387,10 +388,7 @@ def _state(namespace: str, snapshot: Snapshot) -> State | None:
 def _of_lookup(error: PyMongoError) -> CommandError:
     """What a look-up of the proxy's own ran into: the transaction may be repeated, in most cases."""
     if isinstance(error, OperationFailure) and error.code is not None:
-        message = str((error.details or {}).get("errmsg", error))
-        return labelled(
-            CommandError(error.code, f"a look-up for this transaction failed: {message}")
-        )
+        return labelled(as_answered(error, "a look-up for this transaction failed: "))
     return CommandError(
         Code.HostUnreachable, f"a look-up for this transaction failed: {error}", labels=TRANSIENT
     )

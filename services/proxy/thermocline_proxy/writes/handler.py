@@ -11,6 +11,7 @@ from pymongo.errors import (
 )
 
 from thermocline_common.errors import NOT_PRIMARY, Code, CommandError
+from thermocline_proxy.answered import as_answered
 from thermocline_proxy.ports import Gateway, Reply, Request
 from thermocline_proxy.routing.snapshot import Snapshot
 from thermocline_proxy.writes import schema
@@ -116,7 +117,7 @@ def _of_lookup(error: PyMongoError) -> CommandError:
     if isinstance(error, AutoReconnect | ConnectionFailure):
         return CommandError(Code.HostUnreachable, f"a look-up for this write failed: {error}")
     if isinstance(error, OperationFailure) and error.code is not None:
-        return CommandError(error.code, str((error.details or {}).get("errmsg", error)))
+        return as_answered(error)
     return CommandError(Code.HostUnreachable, f"a look-up for this write failed: {error}")
 
 
