@@ -175,7 +175,7 @@ class Schema(Writes):
         return [Step("renameCollection", command, database="admin"), *again]
 
     def large(self, collection: Collection) -> list[Step]:
-        """A document of megabytes: inserted, changed, read, deleted; three of 15 MB in a message at times."""
+        """A document of megabytes: inserted, changed, read, deleted; three of 5 MB in a command at times."""
         collection = self.own[2]
         sizes = [100_000, 1_000_000, 4_000_000, 15_900_000]
         index = self.pick_index()
@@ -183,9 +183,10 @@ class Schema(Writes):
         size = self.random.choice(sizes)
         document: Document = {"_id": value, "p": self.partition, "serial": 0, "text": "x" * size}
         documents = [document]
-        if self.chance(0.1):
+        if self.chance(0.15):  # a command of 15 MB, which is as much as one without sequences holds
+            third = {**document, "text": "x" * 5_000_000}
             documents = [
-                {**document, "_id": {"large": i}, "sku": str(i), "serial": -i} for i in range(3)
+                {**third, "_id": {"large": i}, "sku": str(i), "serial": -i} for i in range(3)
             ]
         name = collection.name
         query = {"_id": documents[0]["_id"]}
