@@ -185,11 +185,15 @@ def test_a_slow_archive_gets_smaller_transactions_and_a_quick_one_bigger_ones_ag
 @pytest.mark.parametrize(
     "value", [1, Int64(1), "", "x" * 300, {"a": 1}, None, b"\0" * 20], ids=repr
 )
-def test_a_replacement_is_well_formed_for_every_id(value: object) -> None:
+def test_a_statement_is_well_formed_for_every_id(value: object) -> None:
     document = encode({"_id": value, "a": [1]})
-    found = commands([Verdict(NS, DocId.of_document(document), document)])
-    expected = {"q": {"_id": value}, "u": {"_id": value, "a": [1]}, "upsert": True}
-    assert found[0].statements[0] == encode(expected)
+    verdicts = [Verdict(NS, DocId.of_document(document), document)]
+    query, after = {"_id": value}, {"_id": value, "a": [1]}
+    replacement = {"q": query, "u": after, "upsert": True}
+    assert commands(verdicts)[0].statements[0] == encode(replacement)
+    pipeline = {"q": query, "u": [{"$replaceWith": {"$literal": after}}], "upsert": True}
+    found = commands(verdicts, alike={NS: {verdicts[0].id}})
+    assert found[0].statements[0] == encode(pipeline)
 
 
 def test_collections_of_one_name_are_kept_apart() -> None:

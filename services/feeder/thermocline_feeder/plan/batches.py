@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from thermocline_common.fidelity import Form, form_of
-from thermocline_common.ids import DocId, array, wrap
+from thermocline_common.ids import DocId, wrap
 from thermocline_feeder.plan.verdicts import Verdict
 
 MAX_COMMAND_BYTES = 12 * 1024 * 1024
@@ -26,9 +26,8 @@ SURELY_FITS = 8 * 1024 * 1024
 SLOW_SECONDS = 2.0
 
 _MAYBE_ZERO_TIMESTAMP = re.compile(rb"\x11[^\0]*\0{9}")
-_UPSERT = b"\x08upsert\0\1"
 _NOTHING: Mapping[str, Container[DocId]] = {}
-_UPSERT_AND_END = _UPSERT + b"\0"
+_UPSERT_AND_END = b"\x08upsert\0\1\0"
 _INT = struct.Struct("<i")
 _KINDS = [bytes((kind,)) for kind in range(256)]
 _LIMIT_ONE = b"\x10limit\0\1\0\0\0"
@@ -192,10 +191,29 @@ def _replacement(doc_id: DocId, document: bytes) -> bytes:
 
 
 def _literal(doc_id: DocId, document: bytes) -> bytes:
-    """``{q: {_id}, u: [{$replaceWith: {$literal: document}}], upsert: true}``."""
-    literal = wrap(b"\x03$literal\0" + document)
-    update = b"\x04u\0" + array([(0x03, wrap(b"\x03$replaceWith\0" + literal))])
-    return wrap(b"\x03q\0" + doc_id.document(), update, _UPSERT)
+    """``{q: {_id}, u: [{$replaceWith: {$literal: document}}], upsert: true}``, in one go as well."""
+    value = doc_id.value
+    length, size = len(value), len(document)
+    return b"".join(
+        (
+            _INT.pack(length + size + 72),
+            b"\x03q\0",
+            _INT.pack(length + 10),
+            _KINDS[doc_id.kind],
+            b"_id\0",
+            value,
+            b"\0\x04u\0",
+            _INT.pack(size + 42),
+            b"\x030\0",
+            _INT.pack(size + 34),
+            b"\x03$replaceWith\0",
+            _INT.pack(size + 15),
+            b"\x03$literal\0",
+            document,
+            b"\0\0\0",
+            _UPSERT_AND_END,
+        )
+    )
 
 
 def _by_size(statements: Sequence[bytes]) -> Iterator[slice]:
