@@ -3,7 +3,7 @@
 import datetime as dt
 
 from support.differential.layout import Collection, Document
-from support.differential.step import Compared, Concern, Limit, Step
+from support.differential.step import Compared, Concern, Step
 from support.differential.values import LOOSE, Values
 
 TYPED = "any"
@@ -133,11 +133,11 @@ class Reads(Values):
         return self.reading("special find", collection, command)
 
     def find_snapshot(self, collection: Collection) -> Step:
-        """``readConcern: snapshot`` outside a transaction, at a time of the server's choice."""
+        """``readConcern: snapshot`` outside a transaction, not before this stream's own last write."""
         query = self.a_filter(collection)
         command = {"find": collection.name, "filter": query, "readConcern": {"level": "snapshot"}}
-        limit = Limit.SNAPSHOT
-        return Step("find snapshot", command, database=collection.database, limit=limit)
+        fields = {"database": collection.database, "concern": Concern.CAUSAL}
+        return Step("find snapshot", command, **fields)  # type: ignore[arg-type]
 
     def first_page(self, collection: Collection) -> Step:
         """A cursor that is opened and closed after its first batch."""

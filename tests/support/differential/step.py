@@ -17,7 +17,6 @@ class Limit(Enum):
     )
     UNTIERABLE = (115, "capped, time series, clustered collections and views can't be tiered")
     WRITES_TIERED = (20, "$out and $merge would write into the archive behind the fast tier's back")
-    SNAPSHOT = (72, "a snapshot outside a transaction has one time, and two clusters have two")
     TRANSACTION = (263, "what a transaction reads must be in the fast tier at one moment")
 
     @property
