@@ -51,7 +51,7 @@ def stale_copy(patch: Patch) -> None:
 
     async def slowly(*arguments: Any) -> Any:
         documents = await read_archive(*arguments)
-        await asyncio.sleep(2)
+        await asyncio.sleep(5)
         return documents
 
     def plan(ids: Any, existing: Any, found: Any, before: Any, documents: Any) -> copy_in.CopyPlan:

@@ -5,7 +5,7 @@ import random
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from support.chaos import checks, evictions, evidence
 from support.chaos.checks import Span
@@ -30,6 +30,9 @@ from support.chaos.record import Record
 from support.chaos.registers import LOCKS, REGISTERS, Keys, Locks, Registers, age
 from support.chaos.schedule import Planned
 from support.chaos.shop import AGED, KEYS, policies
+
+SPAN: Final = 24.0
+"""Documents are up to so many seconds old when they are written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +67,10 @@ class Result:
 class Machine:
     """One run on a cluster that is up; :meth:`load` comes before the services start."""
 
-    def __init__(self, cluster: Cluster, seed: int, size: Size, span: float = 24.0) -> None:
+    def __init__(self, cluster: Cluster, seed: int, size: Size, max_age: int) -> None:
         self.cluster = cluster
+        self._max_age = max_age
+        span = self._span = SPAN
         self.seed = seed
         self.size = size
         self.record = Record()
@@ -78,7 +83,6 @@ class Machine:
         self.counting = [Counting(self.record, i, seed) for i in range(size.counters)]
         self.banks = [Bank(self.record, i, seed, span) for i in range(size.banks)]
         self._dice = random.Random(f"{seed}/load")
-        self._span = span
         self.happened: list[Happened] = []
         self.load_average = 0.0
         """Processes that ran or wanted to, on average of five minutes, when the faults had ended."""
@@ -109,6 +113,9 @@ class Machine:
                 [{"_id": i, "balance": BALANCE, **self._ages()} for i in range(ACCOUNTS_HELD)]
             )
 
+    def _policies(self, detail: str) -> list[dict[str, Any]]:
+        return policies(detail, self._max_age)
+
     def _ages(self) -> dict[str, Any]:
         at = age(self._dice, self._span)
         return {"at": at, "at2": at}
@@ -121,7 +128,7 @@ class Machine:
         uris = [self.cluster.uri(first) for first in range(len(PROXIES))]
         applications = Applications(self.record, self.seed, self.size.pause)
         ddl = Ddl(self.record, uris[0], {"serverSelectionTimeoutMS": 30_000})
-        nemesis = Nemesis(self.cluster, self.record.now, policies, ddl.order)
+        nemesis = Nemesis(self.cluster, self.record.now, self._policies, ddl.order)
         self.happened = nemesis.happened
         began = self.record.now()
         shifted = [_shift(planned, began) for planned in plan]

@@ -23,7 +23,7 @@ SHORT = 100.0
 class Options:
     """What to run. ``members``: of each tier. ``defect``: a service that is broken on purpose.
     ``rounds``: of faults one at a time, to measure recovery, in place of the seed's plan. ``script``:
-    these faults in its place."""
+    these faults in its place. ``max_age``: seconds, of the policies."""
 
     seed: int
     seconds: float
@@ -34,6 +34,7 @@ class Options:
     size: Size = field(default_factory=Size)
     rounds: int = 0
     script: tuple[Planned, ...] = ()
+    max_age: int = 8
 
     @property
     def long_freezes(self) -> bool:
@@ -73,7 +74,7 @@ class Options:
 def run(options: Options, say: Callable[[str], None] = print) -> Result:
     """Run it. What ends the run early, or keeps it from coming to rest, is a violation too."""
     cluster = Cluster(
-        policies(),
+        policies(max_age=options.max_age),
         members=options.members,
         logins=options.logins,
         announce=options.announce,
@@ -84,7 +85,7 @@ def run(options: Options, say: Callable[[str], None] = print) -> Result:
     with cluster.up():
         if cluster.disk is None and options.members > 1 and Fault.FULL_DISK in options.kinds:
             say("NOT RUN on this machine: full disk (mounting a small tmpfs needs root)")
-        machine = Machine(cluster, options.seed, options.size)
+        machine = Machine(cluster, options.seed, options.size, options.max_age)
         machine.load()
         cluster.start_services()
         cluster.thermocline.wait_state("Active", timeout=240)
