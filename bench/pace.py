@@ -187,15 +187,15 @@ async def measure(system: Thermocline, cold: int, options: Any) -> Samples:
             for turn in range(2 * options.turns):
                 work = bool(turn % 2)
                 switch(system, work=work)
-                before = progress(system)
+                before = await asyncio.to_thread(progress, system)
                 foreground.into = None
-                await asyncio.sleep(3)
+                await asyncio.sleep(options.settle)
                 taken: list[float] = []
                 foreground.into = taken
                 await asyncio.sleep(options.seconds)
                 foreground.into = None
                 (samples.working if work else samples.paused).extend(taken)
-                after = progress(system)
+                after = await asyncio.to_thread(progress, system)
                 done = {
                     name: after[name] - before[name] for name in ("replayed", "warmed", "evicted")
                 }
@@ -226,6 +226,7 @@ def main() -> int:
     parser.add_argument("--writes", type=float, default=10)
     parser.add_argument("--evictable", type=int, default=2_000)
     parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--settle", type=float, default=6, help="seconds before each turn counts")
     parser.add_argument("--turns", type=int, default=3)
     options = parser.parse_args()
     with (

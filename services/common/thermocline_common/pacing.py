@@ -57,9 +57,13 @@ DISTURBED: Final = 1.2
 """Reads beside our work may take this multiple of reads without it."""
 COST_FLOOR_SECONDS: Final = 0.002
 """Below this a read comes from memory, and all are the same. Servers count whole milliseconds."""
-COST_WEIGHT: Final = 0.15
-MOST_REST: Final = 10.0
-"""Background work goes on for a tenth of the time, whatever it costs: warming must end some day."""
+COST_WEIGHT: Final = 0.1
+LEAST_REST: Final = 0.25
+MOST_REST: Final = 30.0
+"""Background work goes on for a thirtieth of the time, whatever it costs: warming must end some day."""
+CLOSE: Final = 1.25
+OPEN: Final = 0.85
+"""Steps of nearly one size: reads vary, and of work that costs nothing some would seem disturbed."""
 LONGEST_PAUSE: Final = 5.0
 LEAST_PIECE: Final = 20
 REPLAY_BACKLOG: Final = 200
@@ -110,10 +114,10 @@ class Throttle:
     rest: float = 0.0
 
     def adjusted(self, strain: float) -> "Throttle":
-        """Twice as much where others are disturbed; a little less where they aren't."""
+        """A little more where others are disturbed, a little less where they aren't."""
         if strain > DISTURBED:
-            return Throttle(min(MOST_REST, max(0.25, self.rest * 2)))
-        return Throttle(0.0 if self.rest < 0.05 else self.rest * 0.93)
+            return Throttle(min(MOST_REST, max(LEAST_REST, self.rest * CLOSE)))
+        return Throttle(0.0 if self.rest < LEAST_REST else self.rest * OPEN)
 
     def piece(self, most: int) -> int:
         """Documents to take at once: the longer the rests, the smaller the pieces between them."""

@@ -10,6 +10,7 @@ from typing import Any
 from pymongo.errors import PyMongoError
 
 from thermocline_common import coverage_store
+from thermocline_common.accounts import Accounts
 from thermocline_common.archive_probe import ArchiveProbe
 from thermocline_common.barrier import BarrierTimeout
 from thermocline_common.copy_in import CannotCopy, CollectionChanged
@@ -22,7 +23,7 @@ from thermocline_common.tiers import Tiers
 from thermocline_warmer.age_types import AgeLooks
 from thermocline_warmer.copier import NotHeld
 from thermocline_warmer.metrics import WarmerMetrics
-from thermocline_warmer.parity import Accounts, CollectionReport, Collections
+from thermocline_warmer.parity import CollectionReport, Collections
 from thermocline_warmer.plan.ages import AgeTypes
 from thermocline_warmer.plan.windows import Policy
 from thermocline_warmer.reader import NoAgeIndex
@@ -62,7 +63,8 @@ class WarmerService:
         tools = Tools(
             context.tiers,
             self._settings,
-            stopping=context.stop.is_set,
+            # A pause ends a slice after the batch in hand: one may take minutes where it gives way.
+            stopping=lambda: context.stop.is_set() or _mode(context) is WorkMode.PAUSED,
             beat=context.heartbeat.beat,
             sleep=context.stopping,
             probe=ArchiveProbe(context.tiers.archive),
@@ -95,7 +97,7 @@ class WarmerService:
         while not context.stop.is_set():
             context.heartbeat.beat()
             spec = context.manifest.current.spec
-            self._mode = WorkMode.PAUSED if spec.paused else spec.warmer.mode
+            self._mode = _mode(context)
             policies = {c.namespace: policy_of(c) for c in spec.collections}
             for gone in set(self._warmings) - set(policies):
                 del self._warmings[gone]
@@ -219,7 +221,6 @@ class WarmerService:
                 count = len(report.indexes) + len(report.options)
                 self._metrics.parity.labels(name).set(count)
 
-
     async def _look_at_ages(self, active: Mapping[str, Coverage]) -> None:
         ages = self._ages
         if ages is None:
@@ -237,6 +238,11 @@ class WarmerService:
 async def _active(tiers: Tiers) -> dict[str, Coverage]:
     found = await coverage_store.read_all(tiers)
     return {n: c for n, c in found.items() if c.state is State.ACTIVE and c.target is State.ACTIVE}
+
+
+def _mode(context: Context) -> WorkMode:
+    spec = context.manifest.current.spec
+    return WorkMode.PAUSED if spec.paused else spec.warmer.mode
 
 
 def _text(error: Exception) -> str:
