@@ -72,7 +72,7 @@ class Record:
 class Register:
     """One operation on a register under way: ``with Register(...) as op: op.result = ...``.
 
-    An error leaves its outcome unknown, a duplicate key is the result False.
+    An error leaves its outcome unknown; a duplicate key is an insert's result False.
     """
 
     def __init__(
@@ -98,8 +98,15 @@ class Register:
 
     def fail(self, error: PyMongoError) -> None:
         """It ended in an error."""
+        kind = self._operation.kind
         if is_duplicate(error):
-            self.end(False)
+            if kind is Kind.INSERT:
+                self.end(False)
+            else:
+                # It had no effect, and says nothing of the document's state. MongoDB itself repeats an
+                # upsert by _id that lost a race.
+                told = [replace(self._operation, note=f"{self._trail} {name_of(error)}")]
+                self.record.violate("answers are right", f"E11000 to a {kind}", told)
             return
         self.unknown = True
         self.record.keep(replace(self._operation, note=f"{self._trail} {name_of(error)}"))
