@@ -11,10 +11,11 @@ from pymongo.errors import OperationFailure
 from support import accounts
 from support.hand_feeder import activate, coverage
 from support.mongod import ReplicaSet
+from thermocline_common.accounts import Accounts
 from thermocline_common.coverage import Tier
 from thermocline_common.errors import Code
 from thermocline_common.tiers import RAW, Tiers
-from thermocline_warmer.parity import Accounts, Collections
+from thermocline_warmer.parity import Collections
 
 pytestmark = pytest.mark.integration
 NS = "shop.orders"

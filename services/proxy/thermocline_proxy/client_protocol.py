@@ -17,11 +17,11 @@ from thermocline_common.errors import NOT_PRIMARY, Code, CommandError
 from thermocline_proxy.commands.catalog import CATALOG, Kind
 from thermocline_proxy.cursors import CURSOR_FIRST, first_batch_is_empty, reply_cursor
 from thermocline_proxy.dispatch import Dispatcher
-from thermocline_proxy.exchange import broken_error, error_code, failure_labels
+from thermocline_proxy.exchange import broken_error, error_code, failure_labels, logged_out
 from thermocline_proxy.flow import Flow
 from thermocline_proxy.gateway import Proxy
-from thermocline_proxy.legacy import answer_legacy
 from thermocline_proxy.keep_alive import CLIENT_SECONDS, keep_alive
+from thermocline_proxy.legacy import answer_legacy
 from thermocline_proxy.relay import BODY, PLAIN, Relay
 from thermocline_proxy.sessions import ClientSession
 from thermocline_proxy.times import has_tail, learn_tail, swap_tail, with_tail
@@ -248,6 +248,8 @@ class ClientProtocol(asyncio.Protocol):
         else:
             pool.idle.append(connection)
         if not good:
+            if logged_out(pool, frame):
+                connection.discard()
             self._on_unusual_reply(pool, frame)
             return
         if clock is not self._fast_clock:

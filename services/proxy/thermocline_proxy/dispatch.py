@@ -13,6 +13,7 @@ from bson.raw_bson import RawBSONDocument
 from thermocline_common.coverage import Tier
 from thermocline_common.errors import NOT_PRIMARY, Code, CommandError
 from thermocline_proxy import reads, writes
+from thermocline_proxy.account_sync import CHANGES
 from thermocline_proxy.archive_commands import ArchiveCommands, is_listed
 from thermocline_proxy.commands.catalog import CLOSED_DATABASES, Entry, Kind, lookup
 from thermocline_proxy.commands.command import Command, element
@@ -27,11 +28,13 @@ from thermocline_proxy.exchange import (
 from thermocline_proxy.gateway import Proxy
 from thermocline_proxy.hello import compression, hello_reply
 from thermocline_proxy.leased import leased
+from thermocline_proxy.log_in import LogInRefused
 from thermocline_proxy.ports import Reply, Request
 from thermocline_proxy.routing.snapshot import Snapshot
 from thermocline_proxy.sessions import ClientSession, refuse_reserved
 from thermocline_proxy.transactions import Transactions
 from thermocline_proxy.transactions.pins import hold, let_go
+from thermocline_proxy.wire.header import ProtocolViolation
 from thermocline_proxy.wire.opmsg import Message
 from thermocline_proxy.wire.replies import OK
 
@@ -102,6 +105,11 @@ class Dispatcher:
                 finally:
                     hold(self._transactions.pins, request, session.owner.transactions)
             return await self._ways[entry.kind](request, entry, session)
+        except LogInRefused as error:
+            if error.tier != Tier.ARCHIVE.value:
+                raise
+            # As whom the client logged in, it can't any more. Drivers log in anew on a new connection.
+            raise ProtocolViolation(error.message) from error
         except CommandError as error:
             raise _retryable(error, message) from error
 
@@ -250,7 +258,15 @@ class Dispatcher:
         return await self._transactions.end(request)
 
     async def _admin(self, request: Request, entry: Entry, session: ClientSession) -> bytes:
-        return await self._archive.admin(request, entry)
+        if entry.name not in CHANGES:
+            return await self._archive.admin(request, entry)
+        raw = b""
+        try:
+            raw = await self._archive.admin(request, entry)
+        finally:
+            if not raw or bson.decode(raw)["ok"]:  # without an answer, it may have been executed
+                await self._proxy.logins.accounts_changed()
+        return raw
 
     async def _cursor(self, request: Request, entry: Entry, session: ClientSession) -> bytes:
         if entry.name == "getMore":
@@ -294,6 +310,16 @@ class Dispatcher:
             return raw
 
 
+@contextlib.contextmanager
+def _archive_down() -> Iterator[None]:
+    """Goes on where the archive can't be asked."""
+    try:
+        yield
+    except CommandError as error:
+        if error.code != Code.HostUnreachable:
+            raise
+
+
 def _was_left(namespace: str | None, snapshot: Snapshot) -> bool:
     """Whether the namespace changed tiers a short while ago: the other one may have executed a write."""
     found = None if namespace is None else snapshot.tierings.get(namespace)
@@ -305,16 +331,6 @@ def _deadline(command: Command) -> float | None:
     if kind not in (0x01, 0x10, 0x12) or command.name == "getMore":
         return None
     milliseconds = command.get("maxTimeMS")
-@contextlib.contextmanager
-def _archive_down() -> Iterator[None]:
-    """Goes on where the archive can't be asked."""
-    try:
-        yield
-    except CommandError as error:
-        if error.code != Code.HostUnreachable:
-            raise
-
-
     return time.monotonic() + float(milliseconds) / 1000 if milliseconds > 0 else None
 
 

@@ -5,7 +5,7 @@ A command that was sent is never sent again here: whoever gets the error decides
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import bson
 from bson.timestamp import Timestamp
@@ -16,6 +16,7 @@ from thermocline_common.ids import DOCUMENT
 from thermocline_proxy.commands.command import Command
 from thermocline_proxy.commands.snapshots import mark_reply
 from thermocline_proxy.cursors import Cursors, reply_cursor
+from thermocline_proxy.log_in import LogInRefused
 from thermocline_proxy.members import Members
 from thermocline_proxy.ports import Identity, Reply
 from thermocline_proxy.times import TierClock, number, replace_cluster_time, take_times, timestamp
@@ -27,6 +28,7 @@ from thermocline_proxy.wire.scan import Spans, scan
 SELECTION_SECONDS = 15.0
 """How long to wait for a member before the client is told."""
 _RETRY_PAUSE = 0.05
+_LOGGED_OUT = b" requires authentication\0"
 _PING = bson.encode({"ping": 1, "$db": "admin"})
 
 
@@ -39,6 +41,8 @@ class Upstreams:
         self.members = members
         self.pools = pools
         self.clocks = clocks
+        self.mend_fast: Callable[[], Awaitable[None]] | None = None
+        """Brings the archive's users to F, which has refused one."""
 
     async def acquire(
         self,
@@ -59,11 +63,17 @@ class Upstreams:
             now + SELECTION_SECONDS if deadline is None else min(deadline, now + SELECTION_SECONDS)
         )
         waiting = now + WAIT_SECONDS if deadline is None else min(deadline, now + WAIT_SECONDS)
+        mend = self.mend_fast if tier is Tier.FAST else None
         while True:
             address = member or await self.members[tier].wait(preference, selection)
             pool = self.pools.pool(tier, address, identity)
             try:
                 return await pool.acquire(waiting)
+            except LogInRefused:
+                if mend is None:
+                    raise
+                await mend()
+                mend = None
             except (OSError, Broken, TimeoutError) as error:
                 if time.monotonic() + _RETRY_PAUSE >= selection or member is not None:
                     raise CommandError(
@@ -178,7 +188,10 @@ class TierExchange:
         except Broken as error:
             raise broken_error(pool.address, tier, labels) from error
         self._observed(tier, time.monotonic() - started)
-        pool.release(connection)
+        if logged_out(pool, reply):
+            connection.discard()
+        else:
+            pool.release(connection)
         return self.received(pool, reply)
 
     async def refresh(self, tier: Tier, identity: Identity | None, deadline: float | None) -> None:
@@ -211,6 +224,18 @@ class TierExchange:
         code = error_code(body)
         if code in NOT_PRIMARY:
             self._upstreams.members[pool.tier].suspect(pool.address)
+
+
+def logged_out(pool: Pool, frame: bytes) -> bool:
+    """Whether the member has forgotten who the connection belongs to: the user was dropped there.
+
+    The connection is of no use any more, not even if a user of that name comes back.
+    """
+    return (
+        pool.identity is not None
+        and frame.find(_LOGGED_OUT, 21, 400) > 0
+        and error_code(frame[21:]) == Code.Unauthorized
+    )
 
 
 def error_code(body: bytes) -> int:

@@ -14,11 +14,19 @@ from thermocline_proxy.scram import ScramError, client_final, client_first
 Run: TypeAlias = Callable[[bytes], Awaitable[bytes]]
 
 
+class LogInRefused(CommandError):
+    """A member of ``tier`` doesn't take the user's key: it has another, or no such user (any more)."""
+
+    def __init__(self, tier: str, reason: str) -> None:
+        super().__init__(Code.AuthenticationFailed, f"the {tier} tier refused the log-in: {reason}")
+        self.tier = tier
+
+
 async def log_in(run: Run, tier: str, identity: Identity) -> None:
     """SCRAM with the keys that the client's own proof gave.
 
-    ``run`` sends one raw command and returns the raw reply. Raises :class:`CommandError` 18, or what the
-    member of the ``tier`` refuses the log-in with.
+    ``run`` sends one raw command and returns the raw reply. Raises :class:`LogInRefused`, or
+    :class:`CommandError` with what else the member of the ``tier`` answers.
     """
     nonce = base64.b64encode(os.urandom(24)).decode()
     bare, payload = client_first(identity.user, nonce)
@@ -72,6 +80,8 @@ async def log_in(run: Run, tier: str, identity: Identity) -> None:
 async def _sasl(run: Run, tier: str, command: dict[str, Any]) -> dict[str, Any]:
     reply: dict[str, Any] = bson.decode(await run(bson.encode(command)))
     if not reply.get("ok"):
+        if reply.get("code") == Code.AuthenticationFailed:
+            raise LogInRefused(tier, str(reply.get("errmsg", "")))
         raise CommandError(
             int(reply.get("code", Code.AuthenticationFailed)),
             f"the {tier} tier refused the log-in: {reply.get('errmsg', '')}",

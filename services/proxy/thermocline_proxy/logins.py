@@ -11,12 +11,15 @@ from typing import Any, Final, NoReturn
 
 import bson
 
+from thermocline_common.accounts import Accounts
 from thermocline_common.coverage import Tier
 from thermocline_common.errors import Code, CommandError
 from thermocline_common.tiers import Tiers
 from thermocline_proxy import sasl, scram
+from thermocline_proxy.account_sync import AccountSync
 from thermocline_proxy.credentials import Credentials
 from thermocline_proxy.exchange import Upstreams
+from thermocline_proxy.log_in import LogInRefused
 from thermocline_proxy.ports import Identity
 from thermocline_proxy.sessions import ClientSession
 
@@ -45,6 +48,10 @@ class Logins:
     def __init__(self, tiers: Tiers, upstreams: Upstreams) -> None:
         self._upstreams = upstreams
         self._credentials = Credentials(tiers.archive)
+        self._accounts = AccountSync(
+            Accounts(tiers), lambda: upstreams.members[Tier.FAST].primary is not None
+        )
+        upstreams.mend_fast = self._accounts.refused
         self._required: bool | None = None
         self._probed = float("-inf")
 
@@ -152,9 +159,10 @@ class Logins:
         if session.identity is not None and session.identity.database == database:
             session.identity = None
 
-    def users_changed(self) -> None:
-        """A command that changes users or roles was executed: nothing that was read before counts."""
+    async def accounts_changed(self) -> None:
+        """A command that changes users or roles was sent: what was read before doesn't count, and F follows."""
         self._credentials.forget()
+        await self._accounts.changed()
 
     async def _admit(self, identity: Identity) -> None:
         """Let the archive itself decide, where it hasn't done so for this user and key.
@@ -167,9 +175,7 @@ class Logins:
         try:
             deadline = time.monotonic() + ADMISSION_SECONDS
             connection = await self._upstreams.acquire(Tier.ARCHIVE, identity, deadline=deadline)
-        except CommandError as error:
-            if error.code != Code.AuthenticationFailed:
-                raise
+        except LogInRefused as error:
             log.warning(
                 "the archive refused a log-in whose proof was right",
                 extra={"user": f"{identity.database}.{identity.user}", "reason": error.message},

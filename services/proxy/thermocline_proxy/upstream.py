@@ -139,6 +139,12 @@ class Upstream(asyncio.Protocol):
         if sink is not None:
             sink.on_broken(self)
 
+    def discard(self) -> None:
+        """Close at once, and let nobody have it any more."""
+        self.lost = True
+        self.pool.forget(self)
+        self.abort()
+
     def abort(self) -> None:
         """Close at once; whoever waits is told."""
         if self.transport is not None:
