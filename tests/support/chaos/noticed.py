@@ -18,10 +18,10 @@ def occasions(seconds: float) -> tuple[Planned, ...]:
     """What a working Thermocline takes calmly and gives a defect its occasion: replay that stands still
     for a while, again and again, and coverage that grows and shrinks."""
     planned = []
-    at, details = 4.0, itertools.cycle(("shorter", "longer"))
+    at, details = 4.0, itertools.cycle(("longer", "shorter"))
     while at + 10 < seconds:
-        planned.append(Planned(at, 5.0, Fault.POLICY, detail=next(details)))
-        planned.append(Planned(at + 4, 4.0, Fault.FREEZE_SERVICE, "feeder"))
+        planned.append(Planned(at, 7.0, Fault.POLICY, detail=next(details)))
+        planned.append(Planned(at + 5, 4.0, Fault.FREEZE_SERVICE, "feeder"))
         at += 10
     return tuple(planned)
 
