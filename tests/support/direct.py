@@ -3,7 +3,7 @@
 import asyncio
 import struct
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -138,7 +138,13 @@ class ReplayBarrier:
     patience: list[float | None] = field(default_factory=list)
     """What each caller had of it."""
 
-    async def passed(self, deadline: float | None, *, patience: float | None = None) -> Timestamp:
+    async def passed(
+        self,
+        deadline: float | None,
+        *,
+        patience: float | None = None,
+        whole: Collection[str] = (),
+    ) -> Timestamp:
         self.passed_count += 1
         self.patience.append(patience)
         await self.world.replay()

@@ -5,7 +5,7 @@ Everything that was sent is recorded, and a test can act right before or after a
 
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -169,7 +169,13 @@ class CountedBarrier:
     replay: Step | None = None
     passes: int = 0
 
-    async def passed(self, deadline: float | None, *, patience: float | None = None) -> Timestamp:
+    async def passed(
+        self,
+        deadline: float | None,
+        *,
+        patience: float | None = None,
+        whole: Collection[str] = (),
+    ) -> Timestamp:
         self.passes += 1
         if self.replay is not None:
             await self.replay()

@@ -8,6 +8,7 @@ be journaled took 57 ms.
 import asyncio
 import datetime as dt
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from bson.int64 import Int64
 from bson.timestamp import Timestamp
@@ -46,24 +47,36 @@ async def write_marker(tiers: Tiers, marker_id: str) -> Timestamp:
     return time
 
 
-async def checkpoint_time(tiers: Tiers) -> tuple[Timestamp | None, Timestamp]:
-    """The feeder's checkpoint (a time of F; None: there is none), and the time of A of that read.
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """What the archive holds. ``time``: the feeder's checkpoint, a time of F; None: there is none.
 
-    Read at ``majority`` from A's primary: reads of A after the second time see what the first counts.
+    ``archive_time``: the time of A of this look; reads of A after it see what ``time`` counts.
+    ``lacking``: the namespaces of which A couldn't take some documents (quarantine).
     """
+
+    time: Timestamp | None
+    archive_time: Timestamp
+    lacking: frozenset[str]
+
+
+async def checkpoint_reached(tiers: Tiers) -> Reached:
+    """The feeder's checkpoint, read at ``majority`` from A's primary."""
     reply = await tiers.archive[names.DATABASE].command(
         {
             "find": names.CHECKPOINT,
             "filter": {"_id": names.CHECKPOINT_ID},
-            "projection": {"time": 1},
+            "projection": {"time": 1, "quarantine.ns": 1},
             "limit": 1,
             "singleBatch": True,
             "readConcern": {"level": "majority"},
         },
         read_preference=ReadPreference.PRIMARY,
     )
-    found = reply["cursor"]["firstBatch"]
-    return (found[0].get("time") if found else None), reply["operationTime"]
+    batch = reply["cursor"]["firstBatch"]
+    found = batch[0] if batch else {}
+    lacking = frozenset(str(entry["ns"]) for entry in found.get("quarantine") or ())
+    return Reached(found.get("time"), reply["operationTime"], lacking)
 
 
 async def pass_barrier(
@@ -91,10 +104,12 @@ async def wait_for_checkpoint(
     """Wait until the checkpoint is at or past ``target`` (a time of F); the time of A to read at."""
     poll = FIRST_POLL_SECONDS
     while True:
-        time, archive_time = await checkpoint_time(tiers)
-        if time is not None and time >= target:
-            return archive_time
+        reached = await checkpoint_reached(tiers)
+        if reached.time is not None and reached.time >= target:
+            return reached.archive_time
         if clock() + poll > deadline:
-            raise BarrierTimeout(f"the feeder's checkpoint is at {time}, not yet at {target}")
+            raise BarrierTimeout(
+                f"the feeder's checkpoint is at {reached.time}, not yet at {target}"
+            )
         await asyncio.sleep(poll)
         poll = min(poll * 1.5, LONGEST_POLL_SECONDS)

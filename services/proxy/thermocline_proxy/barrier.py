@@ -7,7 +7,7 @@ feeder's checkpoint for all of them.
 
 import asyncio
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
 from bson.timestamp import Timestamp
@@ -16,11 +16,13 @@ from pymongo.errors import PyMongoError
 from thermocline_common.barrier import (
     FIRST_POLL_SECONDS,
     LONGEST_POLL_SECONDS,
-    checkpoint_time,
+    Reached,
+    checkpoint_reached,
     write_marker,
 )
 from thermocline_common.errors import Code, CommandError
 from thermocline_common.tiers import Tiers
+from thermocline_proxy.routing.at_snapshot import quarantined
 
 AGAIN_SECONDS = 0.5
 """Before another try at a tier that couldn't be reached, for whoever is patient."""
@@ -42,17 +44,25 @@ class SharedBarrier:
         self._clock = clock
         self._writing: asyncio.Task[Timestamp] | None = None
         self._next: asyncio.Task[Timestamp] | None = None
-        self._waiting: list[tuple[Timestamp, asyncio.Future[Timestamp]]] = []
+        self._waiting: list[tuple[Timestamp, asyncio.Future[Reached]]] = []
         self._poller: asyncio.Task[None] | None = None
 
-    async def passed(self, deadline: float | None, *, patience: float | None = None) -> Timestamp:
+    async def passed(
+        self,
+        deadline: float | None,
+        *,
+        patience: float | None = None,
+        whole: Collection[str] = (),
+    ) -> Timestamp:
         """Wait until A holds every write that F had acknowledged when this was called.
 
         Returns the time of A to read at (``afterClusterTime``, level ``majority``). ``deadline``:
         monotonic seconds. ``patience``: seconds instead of ``timeout``, for what no driver would send
         again; then the deadline alone limits, where there is one, and a tier that can't be reached is
-        waited for as well. Raises ``CommandError``: 50 at the deadline, 262 after ``timeout`` (or
-        ``patience``) or where a tier can't be reached.
+        waited for as well. ``whole``: namespaces of which A must have every document: a quarantine that
+        began a moment ago counts, though no lease tells of it yet. Raises ``CommandError``: 50 at the
+        deadline, 262 after ``timeout`` (or ``patience``) or where a tier can't be reached, 96 where A
+        lacks documents of a namespace in ``whole``.
         """
         limit = self.timeout if patience is None else max(patience, self.timeout)
         seconds = limit
@@ -63,7 +73,7 @@ class SharedBarrier:
                 raise CommandError(Code.MaxTimeMSExpired, "operation exceeded time limit")
         try:
             async with asyncio.timeout(seconds):
-                time = await self._passed(patient=patience is not None)
+                reached = await self._passed(patient=patience is not None)
         except TimeoutError:
             self.problem = f"the archive didn't catch up with the fast tier within {seconds:.1f} s"
             if deadline is not None and (patience is not None or seconds < limit):
@@ -75,9 +85,12 @@ class SharedBarrier:
             self.problem = f"the barrier failed: {error}"
             raise CommandError(Code.ExceededTimeLimit, self.problem) from error
         self.problem = None
-        return time
+        for namespace in sorted(reached.lacking.intersection(whole)):
+            refused = quarantined(namespace)
+            raise CommandError(refused.code, refused.message)
+        return reached.archive_time
 
-    async def _passed(self, *, patient: bool) -> Timestamp:
+    async def _passed(self, *, patient: bool) -> Reached:
         while True:
             try:
                 return await self._reached(await self._marker())
@@ -119,8 +132,8 @@ class SharedBarrier:
         await asyncio.wait((running,))
         return await self._write()
 
-    async def _reached(self, target: Timestamp) -> Timestamp:
-        future: asyncio.Future[Timestamp] = asyncio.get_running_loop().create_future()
+    async def _reached(self, target: Timestamp) -> Reached:
+        future: asyncio.Future[Reached] = asyncio.get_running_loop().create_future()
         self._waiting.append((target, future))
         if self._poller is None or self._poller.done():
             self._poller = asyncio.create_task(self._poll())
@@ -131,11 +144,11 @@ class SharedBarrier:
         while self._waiting:
             count = len(self._waiting)
             try:
-                self._settle(*await checkpoint_time(self._tiers))
+                self._settle(await checkpoint_reached(self._tiers))
             except PyMongoError as error:
                 # An election ends; whoever can't wait that long leaves at its own limit.
                 self.problem = f"the archive's checkpoint can't be read: {error}"
-                self._settle(None, None)
+                self._settle(None)
                 poll = LONGEST_POLL_SECONDS
             if len(self._waiting) > count:
                 poll = FIRST_POLL_SECONDS
@@ -143,14 +156,14 @@ class SharedBarrier:
                 await asyncio.sleep(poll)
                 poll = min(poll * 1.5, LONGEST_POLL_SECONDS)
 
-    def _settle(self, reached: Timestamp | None, archive_time: Timestamp | None) -> None:
+    def _settle(self, reached: Reached | None) -> None:
         """Let go everyone whose marker is at or before ``reached``, and drop who has left."""
         left = []
         for target, future in self._waiting:
             if future.done():
                 continue
-            if reached is None or archive_time is None or reached < target:
+            if reached is None or reached.time is None or reached.time < target:
                 left.append((target, future))
             else:
-                future.set_result(archive_time)
+                future.set_result(reached)
         self._waiting = left

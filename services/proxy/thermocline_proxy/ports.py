@@ -5,7 +5,7 @@ points around the real parts.
 """
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -133,10 +133,16 @@ class Leases(Protocol):
 class Barrier(Protocol):
     """Waits until the archive holds every write that the fast tier had acknowledged."""
 
-    async def passed(self, deadline: float | None, *, patience: float | None = None) -> Timestamp:
-        """Wait; the archive time to read at (``afterClusterTime``, level majority). Raises 50 or 262.
+    async def passed(
+        self,
+        deadline: float | None,
+        *,
+        patience: float | None = None,
+        whole: Collection[str] = (),
+    ) -> Timestamp:
+        """Wait; the archive time to read at (``afterClusterTime``, level majority). Raises 50, 96 or 262.
 
-        ``patience``: see :class:`~thermocline_proxy.barrier.SharedBarrier`.
+        ``patience``, ``whole``: see :class:`~thermocline_proxy.barrier.SharedBarrier`.
         """
         ...
 

@@ -14,7 +14,7 @@ from typing import Any
 from bson.timestamp import Timestamp
 from pymongo.uri_parser import parse_uri
 
-from thermocline_common.barrier import checkpoint_time
+from thermocline_common.barrier import checkpoint_reached
 from thermocline_common.clients import read_credentials
 from thermocline_common.clock import monotonic
 from thermocline_common.coverage import Tier
@@ -189,7 +189,7 @@ class ProxyService:
         meter = OplogMeter(context.tiers.fast)
 
         async def checkpoint() -> Timestamp | None:
-            return (await checkpoint_time(context.tiers))[0]
+            return (await checkpoint_reached(context.tiers)).time
 
         pressure = BackPressure(
             look=meter.look,

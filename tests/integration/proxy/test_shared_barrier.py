@@ -147,3 +147,25 @@ async def test_what_no_driver_repeats_is_patient(
     with pytest.raises(CommandError) as caught:
         await barrier.passed(None, patience=0.5)
     assert caught.value.code == 262, "but not for ever"
+
+
+async def test_a_quarantine_that_no_lease_tells_of_yet_counts(
+    tiers: Tiers, barrier: SharedBarrier
+) -> None:
+    waiting = [
+        asyncio.create_task(barrier.passed(None, whole=whole))
+        for whole in ([], ["shop.other"], ["shop.other", "shop.orders"])
+    ]
+    await asyncio.sleep(0.2)
+    await tiers.archive[names.DATABASE][names.CHECKPOINT].update_one(
+        {"_id": names.CHECKPOINT_ID},
+        {"$set": {"quarantine": [{"ns": "shop.orders", "id": 7, "code": 11000, "reason": "x"}]}},
+        upsert=True,
+    )
+    await check(tiers, await fast_now(tiers))
+    no_matter, other, needed = await asyncio.gather(*waiting, return_exceptions=True)
+    assert isinstance(no_matter, Timestamp)
+    assert isinstance(other, Timestamp)
+    assert isinstance(needed, CommandError)
+    assert needed.code == 96
+    assert "shop.orders" in needed.message

@@ -215,9 +215,7 @@ def whole_stream(patch: Patch) -> None:
 def no_barrier(patch: Patch) -> None:
     """A read of A doesn't wait for the feeder."""
 
-    async def passed(
-        self: SharedBarrier, deadline: float | None, *, patience: float | None = None
-    ) -> Timestamp:
+    async def passed(self: SharedBarrier, deadline: float | None, **_: Any) -> Timestamp:
         reply = await self._tiers.archive.admin.command("ping")
         time: Timestamp = reply["operationTime"]
         return time

@@ -22,6 +22,7 @@ from thermocline_proxy.commands.readconcern import (
 )
 from thermocline_proxy.ports import Gateway, Reply, Request
 from thermocline_proxy.reads.replies import first_batch
+from thermocline_proxy.routing.at_snapshot import must_be_whole
 from thermocline_proxy.routing.routes import ArchiveRead, Reason, Refused
 from thermocline_proxy.routing.snapshot import Snapshot
 
@@ -79,7 +80,8 @@ class Sender:
         command = command or self.command
         after: Timestamp | None = None
         if route.barrier:
-            after = await self.gateway.barrier.passed(self.request.deadline)
+            whole = must_be_whole(self.namespaces, self.snapshot)
+            after = await self.gateway.barrier.passed(self.request.deadline, whole=whole)
             await self.renew()
         to_primary = route.primary or self._on_primary(Tier.ARCHIVE)
         if after is None and route.tiered:

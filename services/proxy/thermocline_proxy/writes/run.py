@@ -379,7 +379,9 @@ class Run:
             )
         repeated = "txnNumber" in self.request.command.fields
         patience = None if repeated else PATIENCE_SECONDS
-        return await self.gateway.barrier.passed(self.request.deadline, patience=patience)
+        return await self.gateway.barrier.passed(
+            self.request.deadline, patience=patience, whole=(self.namespace,)
+        )
 
 
 def _footing(coverage: Coverage) -> tuple[object, ...]:
