@@ -6,6 +6,8 @@ import bson
 import pytest
 
 from thermocline_common.coverage import Coverage, State, UniqueIndex
+from thermocline_common.ids import DocId
+from thermocline_common.portions import MOST_ID_BYTES
 from thermocline_proxy.commands.command import Command
 from thermocline_proxy.writes.pieces import How, cut
 from thermocline_proxy.writes.statements import Batch, Kind, Statement, parse_batch
@@ -94,7 +96,7 @@ def test_a_narrowed_statement_never_carries_upsert() -> None:
 
 
 def hows(batch: Batch, coverage: Coverage) -> list[tuple[How, tuple[int, ...]]]:
-    ids = [s.doc_id for s in batch.statements] or [None] * len(batch.documents)
+    ids = [s.doc_id for s in batch.statements] or [DocId.of_document(d) for d in batch.documents]
     return [(piece.how, piece.indexes) for piece in cut(batch, coverage, ids)]
 
 
@@ -145,3 +147,5 @@ def test_pieces_of_deletes_and_inserts() -> None:
     ]
     inserts = a_batch({"insert": "c", "documents": [{"_id": i} for i in range(2_100)]})
     assert [len(indexes) for _, indexes in hows(inserts, ACTIVE)] == [1_000, 1_000, 100]
+    long = a_batch({"insert": "c", "documents": [{"_id": 1}, {"_id": "x" * (MOST_ID_BYTES + 1)}]})
+    assert hows(long, ACTIVE) == [(How.INSERT, (0,)), (How.REFUSED, (1,))]
