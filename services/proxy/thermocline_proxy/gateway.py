@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from thermocline_common.coverage import Tier
 from thermocline_proxy.back_pressure import BackPressure
@@ -17,6 +18,9 @@ from thermocline_proxy.sessions import ServiceId
 from thermocline_proxy.settings import Settings
 from thermocline_proxy.state import LeaseKeeper
 from thermocline_proxy.times import TierClock
+
+PATIENCE_SECONDS: Final = 60.0
+"""How long a write that no driver repeats waits for room in the oplog."""
 
 
 @dataclass(slots=True)
@@ -39,7 +43,8 @@ class Proxy:
 
     async def admit(self, request: Request) -> None:
         """Wait as long as writers have to, because replay is behind. Raises ``CommandError`` 50 or 262."""
-        hold = self.settings().barrier_timeout
+        repeated = "txnNumber" in request.command.fields
+        hold = self.settings().barrier_timeout if repeated else PATIENCE_SECONDS
         await self.pressure.admit(request.command.size, request.deadline, hold)
 
     @property
