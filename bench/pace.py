@@ -209,6 +209,9 @@ async def measure(system: Thermocline, cold: int, options: Any) -> Samples:
 
 
 def show(name: str, seconds: list[float]) -> float:
+    if len(seconds) < 100:
+        print(f"{name}: only {len(seconds)} reads were answered, too few to say anything")
+        return float("inf")
     cuts = statistics.quantiles(seconds, n=100)
     print(
         f"{name}: {len(seconds)} reads, p50 {cuts[49] * 1e3:.1f} ms, p90 {cuts[89] * 1e3:.1f} ms, "
