@@ -115,19 +115,20 @@ class Runner:
 
     def settled(
         self, transaction: Transaction, counts: Counter[str]
-    ) -> tuple[list[Answer], Mapping[str, Any], bool]:
-        """As often as drivers would repeat it. The last attempt; whether it was given up."""
+    ) -> tuple[list[Answer], list[dict[str, Any]], bool]:
+        """As often as drivers would repeat it. The last attempt, how its end was answered, and whether it
+        was given up."""
         deadline = time.monotonic() + TRY_SECONDS
         while True:
             answers, fields = self.attempt(transaction)
             if not failed(answers[-1]):
-                return answers, fields, False
-            self.finish(End.ABORT, fields)
+                return answers, self.finish(transaction.end, fields), False
+            aborted = self.finish(End.ABORT, fields)
             if TRANSIENT not in answers[-1][0].get("labels", ()):
-                return answers, fields, False
+                return answers, aborted, False
             counts[f"transaction repeated: {answers[-1][0].get('code')}"] += 1
             if time.monotonic() > deadline:
-                return answers, fields, True
+                return answers, aborted, True
 
     def finish(self, end: End, fields: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Commit or abort; the essences of the replies."""
@@ -151,19 +152,22 @@ def compare(
     None: equal, or refused by one of the limits (then neither side did anything). Else what differs, the
     number of the statement, and both answers.
     """
-    answers, fields, given_up = proxied.settled(transaction, counts)
+    answers, ends, given_up = proxied.settled(transaction, counts)
     if given_up:
         return "the number of tries", len(answers), [], answers
     last = transaction.steps[len(answers) - 1]
     refusals = {Limit.TRANSACTION.code, *([last.limit.code] if last.limit else ())}
-    if answers[-1][0].get("code") in refusals:
+    refused = answers[-1][0].get("code") in refusals
+    if refused and last.kind != WRONG:
         counts["transaction refused"] += 1
         return None
-    ends = [] if failed(answers[-1]) else proxied.finish(transaction.end, fields)
-    if any(TRANSIENT in end.get("labels", ()) for end in ends):
+    if not failed(answers[-1]) and any(TRANSIENT in end.get("labels", ()) for end in ends):
         counts["transaction's end repeated"] += 1
         return compare(transaction, plain, proxied, counts)
-    expected, fields, _ = plain.settled(transaction, counts)
+    expected, wanted, _ = plain.settled(transaction, counts)
+    if refused and expected[-1] != answers[-1]:
+        counts["transaction refused"] += 1  # for what plain refuses, too, for another reason
+        return None
     for number, (step, left, right) in enumerate(
         zip(transaction.steps, expected, answers, strict=False)
     ):
@@ -172,9 +176,6 @@ def compare(
             return what, number, left, right
     if len(expected) != len(answers):
         return "the number of statements done", len(answers), expected, answers
-    if failed(expected[-1]):
-        counts["transaction failed"] += 1
-        return None
-    wanted = plain.finish(transaction.end, fields)
-    counts[f"transaction {transaction.end.value}"] += 1
+    how = "failed" if failed(expected[-1]) else transaction.end.value
+    counts[f"transaction {how}"] += 1
     return None if wanted == ends else ("the end", len(answers), wanted, ends)
