@@ -189,7 +189,7 @@ class Thermocline:
                 "mode": mode,
                 **tiers,
                 "collections": list(collections),
-                "proxy": {"lease": lease},
+                "proxy": {"lease": lease, "drainTimeout": "2s"},
                 "evictor": {"mode": evictor},
                 **(spec or {}),
             },

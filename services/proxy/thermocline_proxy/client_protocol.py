@@ -14,7 +14,7 @@ from typing import cast
 
 from thermocline_common.coverage import Tier
 from thermocline_common.errors import NOT_PRIMARY, Code, CommandError
-from thermocline_proxy.commands.catalog import CATALOG, Kind
+from thermocline_proxy.commands.catalog import ends_with_client
 from thermocline_proxy.cursors import CURSOR_FIRST, first_batch_is_empty, reply_cursor
 from thermocline_proxy.dispatch import Dispatcher
 from thermocline_proxy.exchange import broken_error, error_code, failure_labels, logged_out
@@ -70,6 +70,7 @@ class ClientProtocol(asyncio.Protocol):
         self._waiting: deque[bytes] = deque()
         self._busy = False
         self._closing = False
+        self._leaving = False
         self._frame = b""
         self._upstream: Upstream | None = None
         self._started = 0.0
@@ -80,6 +81,7 @@ class ClientProtocol(asyncio.Protocol):
         self._fast_clock = proxy.clock(Tier.FAST)
         self._sampler = proxy.gateway.sampler
         self._owners = proxy.owners
+        self._observer = proxy.observer
 
     # asyncio's callbacks.
 
@@ -93,26 +95,21 @@ class ClientProtocol(asyncio.Protocol):
         self.session.owner = self._owners.join((self.session.host, b""))
         keep_alive(transport, CLIENT_SECONDS)
         self._connections.add(self)
-        self._proxy.observer.connections += 1
-        self._proxy.observer.accepted += 1
+        self._observer.connections += 1
+        self._observer.accepted += 1
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone: what reads for it stops, what writes goes on to its end."""
         self._closing = True
         self._waiting.clear()
         self._connections.discard(self)
-        self._proxy.observer.connections -= 1
+        self._observer.connections -= 1
         if self._upstream is not None:
             self._upstream.abort()
-        elif self._task is not None and self._reads():
+        elif self._task is not None and ends_with_client(self._frame):
             self._task.cancel()
         frame = self._frame if self._busy else b""
         self._owners.leave(self.session.owner, self.session.identity, frame)
-
-    def _reads(self) -> bool:
-        end = self._frame.find(b"\0", 26)
-        entry = CATALOG.get(self._frame[26:end].decode("utf-8", "replace"))
-        return entry is None or entry.kind in (Kind.READ, Kind.CURSOR, Kind.LOCAL, Kind.LOGIN)
 
     def pause_writing(self) -> None:
         """The client doesn't take its answers."""
@@ -129,6 +126,7 @@ class ClientProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """The next bytes of the client."""
+        self._observer.bytes_in += len(data)
         quiet = not (self._busy or self._waiting or self._flow.blocked)
         if quiet and not self._buffer.held and len(data) > 26 and _length(data)[0] == len(data):
             # The usual case without a detour: one whole command, much like the one before.
@@ -197,24 +195,25 @@ class ClientProtocol(asyncio.Protocol):
 
     def _done(self) -> None:
         self._busy = False
-        if self._proxy.draining:
-            self._close()
-        elif self._waiting:
+        if self._waiting:
             self._pump()
+        if self._leaving and not self._busy:
+            self._close()
 
     def _close(self) -> None:
         self._closing = True
         self._transport.close()
 
-    def drain(self) -> None:
+    def leave(self) -> None:
         """Close as soon as no command is in hand."""
+        self._leaving = True
         if not self._busy:
             self._close()
 
     @property
-    def busy(self) -> bool:
-        """Whether a command is in hand."""
-        return self._busy
+    def resting(self) -> bytes | None:
+        """The command that was answered last, another object for each; None: one is in hand."""
+        return None if self._busy else self._frame
 
     def abort(self) -> None:
         """Close at once."""
@@ -258,6 +257,8 @@ class ClientProtocol(asyncio.Protocol):
             self._serve(self._frame)
             return
         latency.relayed += 1
+        self._relay.count.n += 1
+        self._observer.bytes_out += len(frame)
         if self._compressor is None:
             self._transport.write(frame)
         elif len(frame) <= _INLINE:
@@ -268,7 +269,7 @@ class ClientProtocol(asyncio.Protocol):
         self._busy = False
         if self._sampler.share and clock is self._fast_clock:
             self._sampler.relayed(self._frame, frame, self.session.identity)
-        if self._waiting or self._proxy.draining:
+        if self._waiting or self._leaving:
             self._done()
 
     def _on_unusual_reply(self, pool: Pool, frame: bytes) -> None:
@@ -276,6 +277,7 @@ class ClientProtocol(asyncio.Protocol):
             self._serve(self._frame)  # the long path knows what to make of F's errors
             return
         pool.latency.relayed += 1
+        self._relay.count.n += 1
         reply = self._proxy.exchange.received(pool, frame)
         self._deliver_soon(reply.raw)
 
@@ -288,7 +290,7 @@ class ClientProtocol(asyncio.Protocol):
         spans = scan(self._frame, 21)
         name = self._frame[26 : self._frame.index(0, 26)].decode("utf-8", "replace")
         error = broken_error(pool.address, pool.tier, failure_labels(spans, name))
-        self._proxy.observer.error(error.code_name)
+        self._observer.error(error.code_name)
         self._deliver_soon(error_reply(error))
 
     def _deliver_soon(self, body: bytes) -> None:
@@ -315,6 +317,7 @@ class ClientProtocol(asyncio.Protocol):
             else:
                 frame = await asyncio.to_thread(pack, frame, compressor)
         if not self._closing:
+            self._observer.bytes_out += len(frame)
             self._transport.write(frame)
 
     # The long path.
@@ -360,6 +363,7 @@ class ClientProtocol(asyncio.Protocol):
             if not flags & MORE_TO_COME:
                 await self._write(self._reply(body, response_to, flags & CHECKSUM_PRESENT))
             return
+        self._observer.command(frame[26 : frame.find(b"\0", 26)].decode("utf-8", "replace"))
         while True:
             body = await self._body(message)
             if flags & MORE_TO_COME:
@@ -385,7 +389,7 @@ class ClientProtocol(asyncio.Protocol):
         except WireError as error:
             return error_document(error.code, error.message, code_name(error.code))
         except CommandError as error:
-            self._proxy.observer.error(error.code_name)
+            self._observer.error(error.code_name)
             return error_reply(error)
 
     def _goes_on(self, message: opmsg.Message, body: bytes) -> bool:

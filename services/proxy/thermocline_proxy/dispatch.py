@@ -28,9 +28,14 @@ from thermocline_proxy.exchange import (
 from thermocline_proxy.gateway import Proxy
 from thermocline_proxy.hello import compression, hello_reply
 from thermocline_proxy.leased import leased
+from thermocline_proxy.leaving import elsewhere
 from thermocline_proxy.log_in import LogInRefused
+from thermocline_proxy.operations import Operations, asks_for_operations
 from thermocline_proxy.ports import Reply, Request
+from thermocline_proxy.reads.replies import name_tier
 from thermocline_proxy.routing.snapshot import Snapshot
+from thermocline_proxy.self_report import SelfReport
+from thermocline_proxy.session_commands import SessionCommands
 from thermocline_proxy.sessions import ClientSession, refuse_reserved
 from thermocline_proxy.transactions import Transactions
 from thermocline_proxy.transactions.pins import hold, let_go
@@ -55,13 +60,22 @@ class Dispatcher:
             self._archive.plain,
         )
         self._transactions = Transactions(proxy, self._decided, self._archive.statement)
+        self._operations = Operations(proxy)
+        self._sessions = SessionCommands(proxy)
+        report = SelfReport(proxy, self._archive)
+        self._own: Mapping[str, Callable[[Request], Awaitable[bytes]]] = {
+            "currentOp": self._operations.current,
+            "killOp": self._operations.kill,
+            "serverStatus": report.status,
+            "listCommands": report.commands,
+        }
         self._ways: Mapping[Kind, Callable[[Request, Entry, ClientSession], Awaitable[bytes]]] = {
             Kind.LOCAL: self._local,
             Kind.LOGIN: self._login,
             Kind.READ: self._data,
             Kind.WRITE: self._data,
             Kind.CURSOR: self._cursor,
-            Kind.SESSION: self._sessions,
+            Kind.SESSION: self._session,
             Kind.TRANSACTION: self._ended,
             Kind.DDL: self._ddl,
             Kind.ADMIN: self._admin,
@@ -96,6 +110,8 @@ class Dispatcher:
         if lsid is not None:
             refuse_reserved(message.body[lsid[2] : lsid[3]])
         request = Request(command, session.identity, session.id, deadline)
+        if self._proxy.draining:
+            self._send_elsewhere(command, entry, message)
         in_transaction = b"autocommit" in message.spans or b"startTransaction" in message.spans
         try:
             if in_transaction and entry.kind is not Kind.TRANSACTION:
@@ -104,6 +120,8 @@ class Dispatcher:
                     return await self._transactions.statement(request, entry)
                 finally:
                     hold(self._transactions.pins, request, session.owner.transactions)
+            if entry.name in self._own:
+                return await self._own[entry.name](request)
             return await self._ways[entry.kind](request, entry, session)
         except LogInRefused as error:
             if error.tier != Tier.ARCHIVE.value:
@@ -112,6 +130,19 @@ class Dispatcher:
             raise ProtocolViolation(error.message) from error
         except CommandError as error:
             raise _retryable(error, message) from error
+
+    def _send_elsewhere(self, command: Command, entry: Entry, message: Message) -> None:
+        """Raise what makes a driver go to another proxy, where it can be, because this one is leaving."""
+        leaving = self._proxy.leaving
+        error = elsewhere(
+            entry,
+            message.spans,
+            writes=bool(touched(command, entry).written),
+            left=time.monotonic() - leaving.since,
+            waits=leaving.waits,
+        )
+        if error is not None:
+            raise error
 
     # What the proxy answers itself.
 
@@ -194,6 +225,8 @@ class Dispatcher:
     async def _data(self, request: Request, entry: Entry, session: ClientSession) -> bytes:
         touches = touched(request.command, entry)
         _refuse_closed(touches)
+        if not touches.all and asks_for_operations(request.command):
+            return await self._operations.aggregate(request)
         end = time.monotonic() + SELECTION_SECONDS
         while True:
             try:
@@ -208,7 +241,8 @@ class Dispatcher:
         if not snapshot.touches_tiered(touches.all):
             if entry.kind is Kind.WRITE and _was_left(touches.target, snapshot):
                 return await self._written(request, snapshot)
-            return await self._archive.statement(request, entry, snapshot)
+            raw = await self._archive.statement(request, entry, snapshot)
+            return name_tier(raw, Tier.ARCHIVE) if entry.name == "explain" else raw
         if snapshot.touches_tiered(touches.written):
             raise CommandError(
                 Code.IllegalOperation,
@@ -273,18 +307,8 @@ class Dispatcher:
             return await self._cursors.get_more(request)
         return await self._cursors.kill(request)
 
-    async def _sessions(self, request: Request, entry: Entry, session: ClientSession) -> bytes:
-        """To the archive, and to F where this user has been there."""
-        proxy = self._proxy
-        if proxy.upstreams.pools.connected(Tier.FAST, request.identity):
-            try:
-                await proxy.exchange.run(
-                    Tier.FAST, request.identity, request.command, deadline=time.monotonic() + 1.0
-                )
-            except CommandError:
-                # The fast tier ends idle sessions by itself; the archive's answer counts.
-                proxy.observer.error("SessionsOnFastTier")
-        return await self._archive.plain(request)
+    async def _session(self, request: Request, entry: Entry, session: ClientSession) -> bytes:
+        return await self._sessions.answer(request, entry)
 
     async def _ddl(self, request: Request, entry: Entry, session: ClientSession) -> bytes:
         command = request.command

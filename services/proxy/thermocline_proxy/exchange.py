@@ -18,15 +18,19 @@ from thermocline_proxy.commands.snapshots import mark_reply
 from thermocline_proxy.cursors import Cursors, reply_cursor
 from thermocline_proxy.log_in import LogInRefused
 from thermocline_proxy.members import Members
+from thermocline_proxy.pools import Pools
 from thermocline_proxy.ports import Identity, Reply
 from thermocline_proxy.times import TierClock, number, replace_cluster_time, take_times, timestamp
-from thermocline_proxy.upstream import WAIT_SECONDS, Broken, Pool, Pools, Upstream, next_request_id
+from thermocline_proxy.upstream import WAIT_SECONDS, Broken, Pool, Upstream, next_request_id
 from thermocline_proxy.wire.header import INT32
 from thermocline_proxy.wire.opmsg import encode
+from thermocline_proxy.wire.replies import without_command
 from thermocline_proxy.wire.scan import Spans, scan
 
 SELECTION_SECONDS = 15.0
 """How long to wait for a member before the client is told."""
+SILENCE_SECONDS = 5.0
+"""How long after its time an answer may come: the member itself says that the time is up."""
 _RETRY_PAUSE = 0.05
 _LOGGED_OUT = b" requires authentication\0"
 _PING = bson.encode({"ping": 1, "$db": "admin"})
@@ -109,6 +113,28 @@ def broken_error(connection_address: str, tier: Tier, labels: tuple[str, ...]) -
     )
 
 
+def in_time(error: CommandError, deadline: float | None) -> CommandError:
+    """The error, or 50 where what ran out is the time that the client gave the operation."""
+    out = deadline is not None and time.monotonic() >= deadline
+    if not out or error.code not in (Code.HostUnreachable, 133, 202):
+        return error
+    return CommandError(Code.MaxTimeMSExpired, f"operation exceeded time limit: {error.message}")
+
+
+def silent_error(connection_address: str, tier: Tier, labels: tuple[str, ...]) -> CommandError:
+    """What a client gets when a member doesn't answer, not even that the time is up."""
+    return CommandError(
+        Code.NetworkTimeout,
+        f"{connection_address} of the {tier.value} tier didn't answer within the operation's time",
+        labels=labels,
+    )
+
+
+def _silence(deadline: float | None) -> float | None:
+    """How many seconds an answer may take; None: any time."""
+    return None if deadline is None else max(0.0, deadline - time.monotonic()) + SILENCE_SECONDS
+
+
 def labelled(error: CommandError, labels: tuple[str, ...]) -> CommandError:
     """The same error with labels, where it is one that a driver may retry."""
     if not labels or error.code not in (Code.HostUnreachable, 202, *NOT_PRIMARY):
@@ -175,7 +201,7 @@ class TierExchange:
                 tier, identity, preference=preference, member=member, deadline=deadline
             )
         except CommandError as error:
-            raise labelled(error, labels) from error
+            raise labelled(in_time(error, deadline), labels) from error
         pool = connection.pool
         if may_send is not None and not may_send():
             pool.release(connection)
@@ -184,9 +210,12 @@ class TierExchange:
         frame = encode(next_request_id(), 0, body, command.sequences)
         started = time.monotonic()
         try:
-            reply = await connection.exchange(frame)
+            async with asyncio.timeout(_silence(deadline)):
+                reply = await connection.exchange(frame)
         except Broken as error:
             raise broken_error(pool.address, tier, labels) from error
+        except TimeoutError as error:
+            raise silent_error(pool.address, tier, labels) from error
         self._observed(tier, time.monotonic() - started)
         if logged_out(pool, reply):
             connection.discard()
@@ -208,6 +237,7 @@ class TierExchange:
     def received(self, pool: Pool, frame: bytes) -> Reply:
         """A reply frame as a :class:`Reply`: times learned and taken out, its cursor remembered."""
         body, element, operation = take_times(frame[21:])
+        body = without_command(body)
         if pool.tier is Tier.ARCHIVE:
             # Who knows better says so: no time of the archive leaves without a mark.
             body = mark_reply(body, whole=False)

@@ -1,5 +1,6 @@
 """The parts of a running proxy, as one value that connections and handlers share."""
 
+import os
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from thermocline_proxy.back_pressure import BackPressure
 from thermocline_proxy.cursors import Cursors
 from thermocline_proxy.exchange import TierExchange, Upstreams
 from thermocline_proxy.hello import Limits, common_limits
+from thermocline_proxy.leaving import Leaving, Phase
 from thermocline_proxy.logins import Logins
 from thermocline_proxy.observe import Observer
 from thermocline_proxy.owners import Owners
@@ -25,7 +27,7 @@ PATIENCE_SECONDS: Final = 60.0
 
 @dataclass(slots=True)
 class Proxy:
-    """One process's proxy. ``draining``: it was told to stop, and says so in its hello."""
+    """One process's proxy. ``address``: its own ``host:port``; ``leaving``: how it takes leave."""
 
     upstreams: Upstreams
     exchange: TierExchange
@@ -39,7 +41,14 @@ class Proxy:
     pressure: BackPressure
     owners: Owners
     service_id: ServiceId = field(default_factory=ServiceId)
-    draining: bool = False
+    leaving: Leaving = field(default_factory=Leaving)
+    address: str = ""
+    pid: int = field(default_factory=os.getpid)
+
+    @property
+    def draining(self) -> bool:
+        """It was told to stop, and says so in its hello."""
+        return self.leaving.phase is Phase.LEAVING
 
     async def admit(self, request: Request) -> None:
         """Wait as long as writers have to, because replay is behind. Raises ``CommandError`` 50 or 262."""

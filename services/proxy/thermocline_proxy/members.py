@@ -80,9 +80,14 @@ class Members:
     @property
     def addresses(self) -> list[str]:
         """Addresses of the members that hold data and can be reached, the primary first."""
-        primary = self._primary
         found = [_address(server) for server in self._refresh().known_servers if server.is_readable]
+        primary = self._primary
         return sorted(found, key=lambda address: address != primary)
+
+    @property
+    def reachable(self) -> set[str]:
+        """Addresses of all members that answer."""
+        return {_address(server) for server in self.known}
 
     def suspect(self, address: str) -> None:
         """This member said it isn't the primary, or can't be reached: wait for news of the set."""

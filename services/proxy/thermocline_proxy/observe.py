@@ -15,6 +15,9 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from thermocline_common.coverage import Tier
+from thermocline_proxy.commands.catalog import CATALOG
+
+_UNKNOWN = "?"
 
 BOUNDS = (
     0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0,
@@ -74,12 +77,26 @@ class Latency:
         return None
 
 
+class Counter:
+    """How often a command came."""
+
+    __slots__ = ("n",)
+
+    def __init__(self) -> None:
+        self.n = 0
+
+
 class Observer(Collector):
     """What the proxy counts. Routes: (reason, tier) -> how many commands took them."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.connections = 0
         self.accepted = 0
+        self.active: Callable[[], int] = lambda: 0
+        """How many connections have a command in hand."""
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.commands = {name: Counter() for name in (*CATALOG, _UNKNOWN)}
         self.routes: dict[tuple[str, str], int] = {}
         self.errors: dict[str, int] = {}
         self.latency = {Tier.FAST: Latency(), Tier.ARCHIVE: Latency()}
@@ -97,6 +114,10 @@ class Observer(Collector):
         """One command took a route."""
         key = (reason, tier)
         self.routes[key] = self.routes.get(key, 0) + 1
+
+    def command(self, name: str) -> None:
+        """A command came on the long path."""
+        (self.commands.get(name) or self.commands[_UNKNOWN]).n += 1
 
     def error(self, code_name: str) -> None:
         """The proxy itself answered with an error."""

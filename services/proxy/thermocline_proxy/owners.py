@@ -57,6 +57,12 @@ class Owner:
     unanswered: set[Key] = field(default_factory=set)
 
     @property
+    def bound(self) -> bool:
+        """Whether something is open that one connection alone can go on with."""
+        begun = any(not transaction.over for transaction in self.transactions.values())
+        return self.alone and (begun or bool(self.cursors))
+
+    @property
     def leaves(self) -> bool:
         """Whether anything of it may be open at a server."""
         return bool(self.cursors or self.transactions or self.unanswered)

@@ -14,7 +14,9 @@ from thermocline_common.coverage import Tier
 from thermocline_common.sessions import PREFIX
 from thermocline_proxy.commands.catalog import RELAYED, Kind
 from thermocline_proxy.gateway import Proxy
+from thermocline_proxy.leaving import Phase
 from thermocline_proxy.members import Members
+from thermocline_proxy.observe import Counter
 from thermocline_proxy.ports import Identity
 from thermocline_proxy.sessions import ClientSession
 from thermocline_proxy.state import Standing
@@ -77,6 +79,8 @@ class Relay:
         self._session = session
         self._leases = proxy.leases
         self._plan: Plan | None = None
+        self.count = Counter()
+        """Of the command that was routed last."""
 
     def repeat(self, frame: bytes) -> tuple[Upstream, bytes] | None:
         """A connection and the frame to send, for a command like the last; None: not that simple."""
@@ -132,6 +136,8 @@ class Relay:
         session = self._session
         proxy = self._proxy
         if entry is None or (session.identity is None and proxy.logins.may_be_required):
+            return None
+        if proxy.leaving.phase is Phase.LEAVING:
             return None
         spans = scan(frame, BODY)
         kind, _, start, end = next(iter(spans.values()))
@@ -192,6 +198,7 @@ class Relay:
         upstream = pool.take()
         if upstream is None:
             return None
+        self.count = proxy.observer.commands[entry.name]
         if (
             preference is None
             and concern is None

@@ -2,11 +2,10 @@
 
 import argparse
 import asyncio
-import contextlib
 import itertools
 import random
+import socket
 import ssl
-import time
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -27,18 +26,21 @@ from thermocline_proxy.barrier import SharedBarrier
 from thermocline_proxy.client_protocol import ClientProtocol
 from thermocline_proxy.cursors import Cursors
 from thermocline_proxy.dispatch import Dispatcher
+from thermocline_proxy.drain import Drain
 from thermocline_proxy.exchange import TierExchange, Upstreams
 from thermocline_proxy.gateway import Proxy
+from thermocline_proxy.leaving import Phase
 from thermocline_proxy.leftovers import Leftovers
 from thermocline_proxy.logins import Logins
 from thermocline_proxy.members import Members
 from thermocline_proxy.observe import Observer
 from thermocline_proxy.owners import Owners
+from thermocline_proxy.pools import Pools
 from thermocline_proxy.ports import Gateway
 from thermocline_proxy.settings import Settings, settings_of
 from thermocline_proxy.state import LeaseKeeper
 from thermocline_proxy.times import TierClock
-from thermocline_proxy.upstream import Endpoint, Pools
+from thermocline_proxy.upstream import Endpoint
 from thermocline_proxy.verify.checker import Checker
 from thermocline_proxy.verify.verifier import Verifier
 
@@ -123,7 +125,8 @@ class ProxyService:
 
     def ready(self) -> bool:
         """Listens, and both tiers were seen once (an outage later doesn't take the endpoint away)."""
-        return self._listening and self._proxy is not None and not self._proxy.draining
+        proxy = self._proxy
+        return self._listening and proxy is not None and proxy.leaving.phase is Phase.SERVING
 
     async def run(self, context: Context) -> None:
         """Serve until ``context.stop``, then drain."""
@@ -164,6 +167,9 @@ class ProxyService:
         owners = Owners(cursors)
         leases = LeaseKeeper(context.tiers, clocks, settings, context.problems, monotonic)
         observer.lease_age = lambda: leases.age
+        observer.active = lambda: sum(
+            connection.resting is None for connection in self._connections
+        )
         observer.upstream = lambda: _upstream_counts(pools)
         proxy_id = uuid.uuid4()
         barrier = SharedBarrier(context.tiers, proxy_id, monotonic, settings().barrier_timeout)
@@ -212,6 +218,7 @@ class ProxyService:
             proxy_id=proxy_id,
             pressure=pressure,
             owners=owners,
+            address=f"{socket.gethostname()}:{self._arguments.listen.port}",
         )
         self._proxy = proxy
         dispatcher = Dispatcher(proxy)
@@ -250,8 +257,10 @@ class ProxyService:
                 for task in background:
                     if task.done():
                         await task  # ended by itself: with an exception
+                reachable = {tier: one.reachable for tier, one in members.items()}
+                pools.cut_lost(reachable, monotonic())
                 await context.stopping(_TURN_SECONDS)
-            await self._drain(server, proxy, settings().drain_timeout, context)
+            await Drain(proxy, self._connections, server.close, context.heartbeat.beat).run()
         finally:
             self._listening = False
             server.close()
@@ -264,20 +273,6 @@ class ProxyService:
             await asyncio.gather(*background, return_exceptions=True)
             await barrier.close()
             pools.close()
-
-    async def _drain(
-        self, server: asyncio.Server, proxy: Proxy, seconds: float, context: Context
-    ) -> None:
-        """No new connections, commands in hand are answered, then everything is closed."""
-        proxy.draining = True
-        server.close()
-        end = time.monotonic() + seconds
-        for connection in list(self._connections):
-            connection.drain()
-        while self._connections and time.monotonic() < end:
-            context.heartbeat.beat()
-            with contextlib.suppress(TimeoutError):
-                await asyncio.sleep(0.02)
 
 
 def _upstream_counts(pools: Pools) -> dict[tuple[str, str], int]:

@@ -28,7 +28,6 @@ CONNECT_SECONDS: Final = 5.0
 WAIT_SECONDS: Final = 30.0
 """How long a command waits for a connection where all are busy."""
 IDLE_SECONDS: Final = 120.0
-REAP_SECONDS: Final = 20.0
 
 _request_ids = itertools.count(1)
 _length = INT32.unpack_from
@@ -356,47 +355,3 @@ def split_address(address: str) -> tuple[str, int]:
     """Host and port of ``host:port``; IPv6 hosts stand in brackets."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
-
-
-@dataclass(slots=True)
-class Pools:
-    """All pools of both tiers."""
-
-    endpoints: dict[Tier, Endpoint]
-    pools: dict[tuple[Tier, str, Identity | None], Pool] = field(default_factory=dict)
-    slots: dict[tuple[Tier, str], Slots[Pool]] = field(default_factory=dict)
-
-    def pool(self, tier: Tier, address: str, identity: Identity | None) -> Pool:
-        """The pool, made where there is none yet."""
-        key = (tier, address, identity)
-        found = self.pools.get(key)
-        if found is None:
-            endpoint = self.endpoints[tier]
-            slots = self.slots.get((tier, address))
-            if slots is None:
-                slots = self.slots[tier, address] = Slots(endpoint.max_connections)
-            found = self.pools[key] = Pool(endpoint, address, identity, slots)
-        return found
-
-    def connected(self, tier: Tier, identity: Identity | None) -> bool:
-        """Whether this user has a connection to the tier."""
-        return any(
-            pool.open for (at, _, who), pool in self.pools.items() if at is tier and who == identity
-        )
-
-    async def reap(self) -> None:
-        """Close idle connections, again and again."""
-        while True:
-            await asyncio.sleep(REAP_SECONDS)
-            now = time.monotonic()
-            for key, pool in list(self.pools.items()):
-                pool.reap(now)
-                if not (pool.open or pool.opening or pool.waiting):
-                    pool.retired = True
-                    pool.slots.pools.discard(pool)
-                    del self.pools[key]
-
-    def close(self) -> None:
-        """Close everything."""
-        for pool in self.pools.values():
-            pool.close()

@@ -330,14 +330,14 @@ def test_an_operation_ends_with_its_client(passthrough: Thermocline, archive: Re
 def test_sigterm_finishes_what_is_in_hand(passthrough: Thermocline) -> None:
     with passthrough.client() as client:
         client.t.c.insert_one({"_id": 1})
-    slow, idle = Wire(passthrough.port, 20), Wire(passthrough.port)
+    slow, idle = Wire(passthrough.port, 60), Wire(passthrough.port, 60)
     assert idle.ask({"ping": 1, "$db": "admin"})["ok"] == 1
     where = {"$where": "sleep(2000) || true"}
     slow.send(message({"find": "c", "filter": where, "$db": "t"}))
     time.sleep(0.3)
     ended: list[int] = []
     stopper = threading.Thread(
-        target=lambda: ended.append(passthrough.services["proxy"].terminate(20))
+        target=lambda: ended.append(passthrough.services["proxy"].terminate(60))
     )
     stopper.start()
     with pytest.raises(Closed):

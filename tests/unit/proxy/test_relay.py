@@ -2,6 +2,7 @@
 
 import struct
 import types
+from collections import defaultdict
 from typing import Any, cast
 
 import bson
@@ -16,12 +17,15 @@ from thermocline_common.coverage import Coverage, State, Tier
 from thermocline_common.health import Problems
 from thermocline_common.sessions import new_reserved_id
 from thermocline_proxy.gateway import Proxy
+from thermocline_proxy.leaving import Leaving, Phase
+from thermocline_proxy.observe import Counter
+from thermocline_proxy.pools import Pools
 from thermocline_proxy.relay import Relay
 from thermocline_proxy.routing.snapshot import Snapshot, Tiering
 from thermocline_proxy.sessions import ClientSession
 from thermocline_proxy.state import LeaseKeeper
 from thermocline_proxy.times import TierClock
-from thermocline_proxy.upstream import Endpoint, Pools, Upstream
+from thermocline_proxy.upstream import Endpoint, Upstream
 
 FAST_TIME: dict[str, Any] = {
     "clusterTime": Timestamp(10, 1),
@@ -82,6 +86,8 @@ class World:
                 upstreams=types.SimpleNamespace(members=self.members, pools=self.pools),
                 settings=lambda: configured,
                 logins=types.SimpleNamespace(may_be_required=login),
+                leaving=Leaving(),
+                observer=types.SimpleNamespace(commands=defaultdict(Counter)),
             ),
         )
         self.relay = Relay(self.proxy, self.session)
@@ -215,6 +221,15 @@ def test_what_the_operator_prefers_for_reads_is_left_to_the_long_path() -> None:
 
 def test_nothing_is_relayed_without_a_login_where_one_is_needed() -> None:
     assert World(login=True).route(message(find())) is None
+
+
+def test_a_proxy_that_is_leaving_relays_nothing() -> None:
+    world = World()
+    assert world.route(message(find()))
+    world.proxy.leaving.phase = Phase.LEAVING
+    world.leases.token = object()
+    assert world.repeat(message(find())) is None
+    assert world.route(message(find())) is None
 
 
 def test_nothing_is_relayed_without_a_lease() -> None:

@@ -10,9 +10,10 @@ import pytest
 
 from thermocline_common.coverage import Tier
 from thermocline_common.errors import CommandError
+from thermocline_proxy.pools import LOST_SECONDS, Pools
 from thermocline_proxy.ports import Identity
 from thermocline_proxy.times import TierClock
-from thermocline_proxy.upstream import Broken, Endpoint, Pool, Pools
+from thermocline_proxy.upstream import Broken, Endpoint, Pool
 from thermocline_proxy.wire.header import HEADER
 from thermocline_proxy.wire.opmsg import encode
 
@@ -176,3 +177,25 @@ async def test_connections_that_cannot_be_made_leave_no_hole(
         member.refuse = False
         await asyncio.gather(*(use(pool, time.monotonic() + 10) for _ in range(6)))
         assert pool.slots.used == len(pool.open) <= 2
+
+
+async def test_connections_to_a_lost_member_are_cut(
+    member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with listening(member, 2, monkeypatch) as (pools, address):
+        pool = pools.pool(Tier.FAST, address, USERS[0])
+        connection = await pool.acquire(time.monotonic() + 10)
+        member.seconds = 60
+        running = asyncio.create_task(connection.run(COMMAND))
+        there, gone = {tier: [address] for tier in Tier}, {tier: ["h:1"] for tier in Tier}
+        pools.cut_lost(gone, 0.0)
+        pools.cut_lost(there, 2.0)  # it was a moment only
+        pools.cut_lost(gone, 4.0)
+        pools.cut_lost(gone, 4.0 + LOST_SECONDS - 0.1)
+        await asyncio.sleep(0.02)
+        assert not running.done()
+        pools.cut_lost(gone, 4.0 + LOST_SECONDS)
+        with pytest.raises(Broken):
+            await running
+        assert pools.slots[Tier.FAST, address].used == 0
+        assert not pools.lost

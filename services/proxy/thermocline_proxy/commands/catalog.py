@@ -174,3 +174,9 @@ RELAYED: dict[bytes, Entry] = {
 def lookup(name: str) -> Entry | None:
     """The entry of a command; None where MongoDB 6.0 has no such command (or only among servers)."""
     return CATALOG.get(name)
+
+
+def ends_with_client(frame: bytes) -> bool:
+    """Whether the work on an OP_MSG stops when its client is gone: nobody misses what it would do."""
+    entry = CATALOG.get(frame[26 : frame.find(b"\0", 26)].decode("utf-8", "replace"))
+    return entry is None or entry.kind in (Kind.READ, Kind.CURSOR, Kind.LOCAL, Kind.LOGIN)
