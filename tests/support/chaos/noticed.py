@@ -29,10 +29,17 @@ def occasions(seconds: float) -> tuple[Planned, ...]:
 def options_for(name: str, seconds: float, *, logins: bool = True) -> Options:
     """A small run with one defect."""
     size = Size(registers=5, locks=1, orders=3, counters=1, banks=1, coroutines=5, pause=0.03)
-    # Announcements last longer than the usual age: with it everything is due when its time comes.
-    max_age = 60 if name == "wrong-cut-off" else 8
+    script, max_age = occasions(seconds), 8
+    if name == "wrong-cut-off":
+        # Announcements last longer than the usual age: everything would be due when its time comes.
+        # And they begin anew with each change of a policy.
+        max_age = 60
+        script = tuple(planned for planned in script if planned.fault is not Fault.POLICY)
+    elif name == "stale-copy":
+        # Everything is warmed anew, by a warmer that has seen it before.
+        script = tuple(Planned(at, 3.0, Fault.MODE) for at in (10.0, seconds - 20))
     return Options(
-        1, seconds, members=1, logins=logins, defect=name, size=size, script=occasions(seconds),
+        1, seconds, members=1, logins=logins, defect=name, size=size, script=script,
         max_age=max_age,
     )  # fmt: skip
 
@@ -53,6 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         result = run(options_for(name, given.seconds))
         promises = sorted(noticed(result))
         print(f"{name}: {'; '.join(promises) or 'NOT NOTICED'}", flush=True)
+        done = (
+            f"{len(result.attempts)} operations, {result.evicted} evicted, {result.copied} copied"
+        )
+        print(f"  {done}", flush=True)
         if not promises:
             missed.append(name)
     print(f"defects: noticed={len(given.defects) - len(missed)} of {len(given.defects)}")

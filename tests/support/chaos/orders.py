@@ -248,7 +248,7 @@ class Orders:
         """Everything younger than some seconds: covered, or not."""
         orders = desk.collection(ORDERS)
         bound = dt.datetime.now(dt.UTC) - dt.timedelta(
-            seconds=self._dice.uniform(1, self._span / 2)
+            seconds=self._dice.uniform(1, self._span * 2)
         )
         wanted = {**self._mine(), "at": {"$gte": bound.replace(microsecond=0)}}
         young = [d for d in self._dated() if d["at"] >= bound.replace(microsecond=0)]
