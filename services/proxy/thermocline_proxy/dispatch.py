@@ -15,6 +15,7 @@ from thermocline_common.errors import NOT_PRIMARY, Code, CommandError
 from thermocline_proxy import reads, writes
 from thermocline_proxy.account_sync import CHANGES
 from thermocline_proxy.archive_commands import ArchiveCommands, is_listed
+from thermocline_proxy.authority import REFUSALS, require_right
 from thermocline_proxy.commands.catalog import CLOSED_DATABASES, Entry, Kind, lookup
 from thermocline_proxy.commands.command import Command, element
 from thermocline_proxy.commands.touched import Touched, touched
@@ -129,6 +130,8 @@ class Dispatcher:
             # As whom the client logged in, it can't any more. Drivers log in anew on a new connection.
             raise ProtocolViolation(error.message) from error
         except CommandError as error:
+            if error.code in REFUSALS:
+                await require_right(self._proxy.exchange, request, entry)
             raise _retryable(error, message) from error
 
     def _send_elsewhere(self, command: Command, entry: Entry, message: Message) -> None:

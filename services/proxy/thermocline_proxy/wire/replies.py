@@ -1,6 +1,8 @@
 """Reply documents that the proxy makes itself, in the shape of mongod's."""
 
+import re
 from collections.abc import Sequence
+from typing import Final
 
 import bson
 
@@ -35,3 +37,24 @@ def code_name(code: int) -> str:
 
 
 OK = bson.encode({"ok": 1.0})
+
+_NOT_AUTHORIZED: Final = b"not authorized on "
+_NEAR_THE_START: Final = 64
+
+
+def shortened(text: str) -> str:
+    """A refusal's text with no more of the command that it repeats than name and collection."""
+    return re.sub(r"(\{ \w+: [^,}]+?)(,| \}).*", r"\1 }", text, flags=re.DOTALL)
+
+
+def without_command(body: bytes) -> bytes:
+    """A raw reply; where a server says 13, without the command that it was sent.
+
+    That isn't the client's: it has the server's own times, and what the proxy asked in its place.
+    """
+    if body.find(_NOT_AUTHORIZED, 0, _NEAR_THE_START) < 0:
+        return body
+    reply = bson.decode(body)
+    if reply.get("code") != Code.Unauthorized or not isinstance(reply.get("errmsg"), str):
+        return body
+    return bson.encode({**reply, "errmsg": shortened(reply["errmsg"])})
