@@ -25,7 +25,6 @@ from thermocline_proxy.upstream import WAIT_SECONDS, Broken, Pool, Upstream, nex
 from thermocline_proxy.wire.header import INT32
 from thermocline_proxy.wire.opmsg import encode
 from thermocline_proxy.wire.replies import without_command
-from thermocline_proxy.wire.replies import without_command
 from thermocline_proxy.wire.scan import Spans, scan
 
 SELECTION_SECONDS = 15.0
@@ -238,7 +237,6 @@ class TierExchange:
     def received(self, pool: Pool, frame: bytes) -> Reply:
         """A reply frame as a :class:`Reply`: times learned and taken out, its cursor remembered."""
         body, element, operation = take_times(frame[21:])
-        body = without_command(body)
         body = without_command(body)
         if pool.tier is Tier.ARCHIVE:
             # Who knows better says so: no time of the archive leaves without a mark.
