@@ -7,6 +7,7 @@ from bson.int64 import Int64
 
 from thermocline_common.coverage import Tier
 from thermocline_common.errors import Code, CommandError
+from thermocline_proxy.awaiting import USUAL_MS, Awaiting
 from thermocline_proxy.commands.command import Command, element
 from thermocline_proxy.cursors import Home
 from thermocline_proxy.exchange import error_code
@@ -20,6 +21,7 @@ class CursorCommands:
 
     def __init__(self, proxy: Proxy) -> None:
         self._proxy = proxy
+        self._awaiting = Awaiting(lambda: proxy.settings().max_connections)
 
     async def get_more(self, request: Request) -> bytes:
         """The next batch, from wherever the cursor is open."""
@@ -31,7 +33,7 @@ class CursorCommands:
         await before_more(request, self._proxy.gateway, cursor_id, before)
         home = self._proxy.cursors.find(cursor_id)
         if home is not None:
-            reply = await self._at(home, request, command)
+            reply = await self._next(home, request, cursor_id)
             self._note(reply, cursor_id, home)
             return (await follow(reply, request, self._proxy.gateway, before)).raw
         answer: Reply | None = None
@@ -49,6 +51,19 @@ class CursorCommands:
         if answer is None:
             raise CommandError(Code.CursorNotFound, f"cursor id {int(cursor_id)} not found")
         return answer.raw
+
+    async def _next(self, home: Home, request: Request, cursor_id: int) -> Reply:
+        """The next batch; only cursors that wait for news have a time limit for it."""
+        command = request.command
+        asked = command.get("maxTimeMS")
+        if asked is None and cursor_id in self._proxy.cursors.streams:
+            asked = USUAL_MS
+        if not isinstance(asked, int) or isinstance(asked, bool) or asked <= 0:
+            return await self._at(home, request, command)
+        async with self._awaiting.turn(home, asked) as milliseconds:
+            if milliseconds != asked:
+                command = command.changed({"maxTimeMS": element("maxTimeMS", milliseconds)})
+            return await self._at(home, request, command)
 
     def _note(self, reply: Reply, cursor_id: int, home: Home) -> None:
         """An open cursor is remembered by the exchange; an exhausted or unknown one is forgotten."""

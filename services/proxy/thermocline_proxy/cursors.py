@@ -33,6 +33,8 @@ class Cursors:
     def __init__(self) -> None:
         self._homes: dict[int, Home] = {}
         self._holders: dict[int, MutableMapping[int, Any]] = {}
+        self.streams: set[int] = set()
+        """Those that are change streams."""
 
     def __len__(self) -> int:
         return len(self._homes)
@@ -51,6 +53,7 @@ class Cursors:
     def forget(self, cursor_id: int) -> None:
         """It is exhausted, killed or unknown to its server."""
         self._homes.pop(cursor_id, None)
+        self.streams.discard(cursor_id)
         holder = self._holders.pop(cursor_id, None)
         if holder is not None:
             holder.pop(cursor_id, None)
@@ -94,15 +97,19 @@ def reply_cursor(frame: bytes, start: int = 25) -> int:
     return _search(frame, inner - 4, end)
 
 
-def reply_namespace(frame: bytes, start: int = 25) -> str:
-    """The ``ns`` of the cursor in a reply; empty where there is none."""
+def describe(frame: bytes, start: int = 25) -> tuple[str, bool]:
+    """The ``ns`` of the cursor in a reply (empty where there is none), and whether it is a change stream."""
     if frame[start : start + 8] != CURSOR_FIRST:
-        return ""
+        return "", False
     try:
-        found = scan(frame, start + 8).get(b"ns")
+        fields = scan(frame, start + 8)
     except (WireError, IndexError):
-        return ""
-    return "" if found is None else frame[found[2] + 4 : found[3] - 1].decode("utf-8", "replace")
+        return "", False
+    found = fields.get(b"ns")
+    namespace = (
+        "" if found is None else frame[found[2] + 4 : found[3] - 1].decode("utf-8", "replace")
+    )
+    return namespace, b"postBatchResumeToken" in fields
 
 
 def _search(frame: bytes, start: int, end: int) -> int:

@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from thermocline_common.coverage import Tier
 from thermocline_proxy.commands.catalog import CATALOG, Kind
-from thermocline_proxy.cursors import Cursors, reply_namespace
+from thermocline_proxy.cursors import Cursors, describe
 from thermocline_proxy.ports import Identity
 from thermocline_proxy.wire.header import INT32, OP_MSG, WireError
 from thermocline_proxy.wire.scan import scan
@@ -133,7 +133,10 @@ class Owners:
 
     def opened(self, by: Connection, cursor_id: int, reply: bytes, start: int = 25) -> None:
         """A cursor was opened, or read on, over a connection. ``start``: as of ``reply_cursor``."""
-        self.give(by.owner, cursor_id, OpenCursor(by.identity, reply_namespace(reply, start)))
+        namespace, stream = describe(reply, start)
+        if stream:
+            self._cursors.streams.add(cursor_id)
+        self.give(by.owner, cursor_id, OpenCursor(by.identity, namespace))
 
     def give(self, owner: Owner, cursor_id: int, cursor: OpenCursor) -> None:
         """It is the owner's from now on."""

@@ -9,7 +9,7 @@ from bson.int64 import Int64
 
 from thermocline_common.coverage import Tier
 from thermocline_proxy import cursors
-from thermocline_proxy.cursors import Cursors, Home, first_batch_is_empty, reply_cursor
+from thermocline_proxy.cursors import Cursors, Home, describe, first_batch_is_empty, reply_cursor
 
 
 def frame(document: dict[str, Any]) -> bytes:
@@ -53,3 +53,11 @@ def test_homes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     table.forget(5)
     table.forget(5)
     assert table.find(5) is None
+
+
+@pytest.mark.parametrize("name", ["firstBatch", "nextBatch"])
+def test_a_reply_tells_the_collection_and_whether_it_is_a_stream(name: str) -> None:
+    assert describe(cursor(7, [{"_id": 1}], name)) == ("d.c", False)
+    token = {"postBatchResumeToken": {"_data": "82"}}
+    assert describe(cursor(7, [], name, **token)) == ("d.c", True)
+    assert describe(frame({"n": 1, "ok": 1.0})) == ("", False)
