@@ -27,11 +27,10 @@ def test_nothing_is_lost_and_nothing_comes_back() -> None:
     told = summary(result)
     print(told)
     assert not result.violations, told
-    assert len(result.attempts) > 300, told
+    assert len(result.attempts) > 50, told
 
 
-@pytest.mark.parametrize("defect", ["no-barrier", "skipped-id"])
-def test_a_defect_is_noticed(defect: str) -> None:
-    """Without logins, a member a tier. ``make chaos-defects`` tries all of them."""
-    result = run(options_for(defect, 25, logins=False))
+def test_a_defect_is_noticed() -> None:
+    """A feeder that skips ids; a member a tier, without logins. ``make chaos-defects`` tries them all."""
+    result = run(options_for("skipped-id", 20, logins=False))
     assert noticed(result), summary(result)

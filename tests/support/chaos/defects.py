@@ -64,13 +64,13 @@ def stale_copy(patch: Patch) -> None:
 
 
 def skipped_id(patch: Patch) -> None:
-    """The feeder forgets one in thirty documents."""
+    """The feeder forgets one in ten documents."""
     dice = random.Random(1)
 
     async def forgetful(*arguments: Any, **rest: Any) -> fetch.State:
         state = await fetch.fetch_state(*arguments, **rest)
         for found in (state.documents, state.records):
-            for doc_id in [i for i in found if dice.random() < 1 / 30]:
+            for doc_id in [i for i in found if dice.random() < 0.1]:
                 del found[doc_id]
         return state
 
