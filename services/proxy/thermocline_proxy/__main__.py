@@ -1,7 +1,9 @@
 """``thermocline-proxy``: what applications connect to."""
 
 import argparse
+import contextlib
 import gc
+import resource
 import sys
 
 import uvloop
@@ -23,8 +25,16 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _take_descriptors() -> None:
+    """As many as the system allows: each connection needs one, and the usual soft limit is 1,024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the proxy until it is told to stop; the exit code."""
+    _take_descriptors()
     # Most of the objects alive after the imports live for ever; collecting them again and again costs
     # more than the rest of a relayed command.
     gc.freeze()
