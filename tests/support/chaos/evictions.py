@@ -60,6 +60,23 @@ def judge_evictions(entries: Iterable[Entry], positions: Sequence[Position]) -> 
     return [Violation("deleted = confirmed", "evictions", tuple(wrong[:SHOWN]))] if wrong else []
 
 
+def judge_ages(
+    entries: Sequence[Entry], ages: Mapping[tuple[str, bytes], float], least: float
+) -> list[Violation]:
+    """Nothing left F younger than ``least`` seconds. ``ages``: the dates that the archive holds, as seconds
+    of the servers' clock; what was written after its eviction tells nothing. Pure."""
+    written = {e.key: e.time for e in entries if e.change is Change.WRITTEN}
+    wrong = [
+        f"{e.key}: evicted {e.wall - ages[e.key]:.1f} s old, {least:.1f} s is the least"
+        for e in entries
+        if e.change is Change.EVICTED
+        and e.key in ages
+        and written.get(e.key, (0, 0)) < e.time
+        and e.wall - ages[e.key] < least
+    ]
+    return [Violation("what is young stays", "evictions", tuple(wrong[:SHOWN]))] if wrong else []
+
+
 def judge_reports(reports: Mapping[str, Mapping[str, Any]]) -> list[Violation]:
     """The evictors' own ledgers: what was confirmed is what was deleted. By evictor and namespace. Pure."""
     wrong = [

@@ -1,5 +1,6 @@
 """One run of the machine: set up, load and break for a while, come to rest, judge."""
 
+import datetime as dt
 import os
 import random
 from collections.abc import Hashable, Mapping, Sequence
@@ -170,6 +171,14 @@ class Machine:
         changes = evictions.read_fast(self.cluster.fast, [f"{DATABASE}.{name}" for name in AGED])
         positions = evictions.read_positions(self.cluster.archive)
         violations += evictions.judge_evictions(changes, positions)
+        ages = {
+            (f"{DATABASE}.{name}", repr(d["_id"]).encode()): d["at"].timestamp()
+            for name in AGED
+            for d in readable[name]
+            if isinstance(d["at"], dt.datetime)
+        }
+        # The shortest that a change of policy makes of it.
+        violations += evictions.judge_ages(changes, ages, self._max_age // 2)
         violations += evictions.judge_reports(self._evictor_reports())
         counted = evictions.count(changes)
         return Result(

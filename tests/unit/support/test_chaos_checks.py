@@ -7,7 +7,14 @@ import pytest
 from support.chaos import checks
 from support.chaos.checks import Span
 from support.chaos.errors import outcome_of
-from support.chaos.evictions import Change, Entry, Position, judge_evictions, judge_reports
+from support.chaos.evictions import (
+    Change,
+    Entry,
+    Position,
+    judge_ages,
+    judge_evictions,
+    judge_reports,
+)
 from support.chaos.histories import Attempt, Kind, Operation, Outcome, Violation
 from support.chaos.report import last_line
 from support.chaos.rules import Effect, Rule, drops, effect_on
@@ -163,6 +170,14 @@ def test_evictions_are_confirmed(positions: list[Position], right: bool) -> None
 
 def test_an_eviction_of_what_was_only_copied_needs_no_confirmation() -> None:
     assert not judge_evictions([entry(3, Change.COPIED), entry(9, Change.EVICTED)], [])
+
+
+def test_what_is_evicted_is_old() -> None:
+    evicted = [entry(3, Change.WRITTEN), entry(9, Change.EVICTED)]
+    assert not judge_ages(evicted, {KEY: 2.0}, 7)
+    assert judge_ages(evicted, {KEY: 2.5}, 7)
+    assert not judge_ages([*evicted, entry(12, Change.WRITTEN)], {KEY: 2.5}, 7)
+    assert not judge_ages(evicted, {}, 7)
 
 
 def test_evictors_reports() -> None:
