@@ -57,8 +57,10 @@ class LoginWorld:
 
 
 @contextlib.contextmanager
-def login_world(sets: tuple[ReplicaSet, ReplicaSet]) -> Iterator[LoginWorld]:
-    """``sets``: the fast tier and the archive, with logins; emptied first."""
+def login_world(
+    sets: tuple[ReplicaSet, ReplicaSet], spec: Mapping[str, Any] | None = None
+) -> Iterator[LoginWorld]:
+    """``sets``: the fast tier and the archive, with logins; emptied first. ``spec``: of the resource."""
     fast, archive = sets
     wipe(fast)
     wipe(archive)
@@ -67,7 +69,7 @@ def login_world(sets: tuple[ReplicaSet, ReplicaSet]) -> Iterator[LoginWorld]:
         client.shop.orders.insert_many([{"_id": n, "t": n} for n in range(20)])
         client.shop.plain.insert_many([{"_id": n, "t": n} for n in range(20)])
     policy = {"namespace": "shop.orders", "ageField": "t", "maxAge": "30d"}
-    thermocline = Thermocline(fast, archive, [policy])
+    thermocline = Thermocline(fast, archive, [policy], spec=spec)
     thermocline.start(only=("proxy", "feeder"))
     try:
         with thermocline.logs_on_failure():

@@ -26,6 +26,9 @@ OTHER = Login("other", "other-secret")
 INSERTER = Login("inserter", "inserter-secret")
 """May insert into ``shop.orders`` and do nothing else."""
 
+KEEPER = Login("keeper", "keeper-secret")
+"""May also write what a collection's rules forbid."""
+
 
 @pytest.fixture(scope="module")
 def world(_secure_sets: tuple[ReplicaSet, ReplicaSet]) -> Iterator[LoginWorld]:
@@ -41,6 +44,12 @@ def world(_secure_sets: tuple[ReplicaSet, ReplicaSet]) -> Iterator[LoginWorld]:
             )  # fmt: skip
             manager.admin.command(
                 "createUser", INSERTER.user, pwd=INSERTER.password, roles=["inserter"]
+            )
+            manager.admin.command(
+                "createUser",
+                KEEPER.user,
+                pwd=KEEPER.password,
+                roles=["readWriteAnyDatabase", "dbAdminAnyDatabase"],
             )
         yield started
 
@@ -168,6 +177,22 @@ def test_what_is_refused_moves_nothing(world: LoginWorld) -> None:
             fast.thermocline.removed.count_documents({}),
         )
     assert after == before
+
+
+@pytest.mark.parametrize("login", [MANAGER, KEEPER], ids=["may not", "may"])
+def test_going_round_the_rules_is_a_right_of_its_own(world: LoginWorld, login: Login) -> None:
+    """A hot, a cold and a new document; who has the right gets the duplicate key that there is."""
+    answers = []
+    for connect, collection in ((world.wire, "orders"), (world.direct, "plain")):
+        with as_user(connect(), login) as wire:
+            for number in (HOT, COLD, f"new {login.user}"):
+                documents = [{"_id": number, "t": 1}]
+                insert = {"insert": collection, "documents": documents, "$db": "shop"}
+                reply = wire.ask({**insert, "bypassDocumentValidation": True})
+                errors = [error["code"] for error in reply.get("writeErrors", ())]
+                answers.append((reply["ok"], reply.get("code"), reply.get("n"), errors))
+    assert answers[:3] == answers[3:]
+    assert [a[1] for a in answers[:3]] == ([13] * 3 if login is MANAGER else [None] * 3)
 
 
 def opened(wire: Wire, command: dict[str, Any]) -> Int64:
