@@ -193,7 +193,7 @@ async def lags(system: System, rate: int, seconds: float) -> tuple[list[float], 
 
     async def write(turn: int) -> None:
         ids = [(turn * each + i) % system.count for i in range(each)]
-        updates = [{"q": {"_id": i}, "u": {"$set": {"n": turn + 1_000}}} for i in ids]
+        updates = [{"q": {"_id": i}, "u": {"$set": {"n": time.time_ns()}}} for i in ids]
         reply = await orders.command(
             {"update": "orders", "updates": updates, "writeConcern": {"w": "majority"}}
         )

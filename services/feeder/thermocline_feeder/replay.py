@@ -198,6 +198,9 @@ class Replay:
     async def _prepare_all(self, queue: "asyncio.Queue[Prepared]") -> None:
         assert self._pace is not None
         while True:
+            # One batch ahead of the one that is being applied keeps both stages at work; another would
+            # only have been cut too early, and what it lacks would wait for it.
+            await queue.join()
             batch = self._backlog.take(self._pace.limit)
             if batch is None:
                 self._oldest = None
@@ -320,6 +323,7 @@ class Replay:
     async def _apply_all(self, queue: "asyncio.Queue[Prepared]") -> None:
         while True:
             prepared = await queue.get()
+            queue.task_done()  # taken, that is
             if self.pause is not None:
                 await self.pause("apply")
             began = self.clock()
