@@ -15,7 +15,7 @@ from support.mongod import ReplicaSet
 from thermocline_common import names
 from thermocline_common.copy_in import ATTEMPTS, CollectionChanged, StillChanging, keep
 from thermocline_common.coverage import Coverage, State
-from thermocline_common.ids import DocId
+from thermocline_common.ids import DocId, wrap
 from thermocline_common.raw_reads import find_by_ids
 from thermocline_common.reserved import reserved_sessions
 from thermocline_common.sessions import is_reserved
@@ -91,7 +91,14 @@ async def test_cold_documents_come_in_with_their_bytes(world: World) -> None:
             pipeline = [{"$replaceWith": {"$literal": document}}]
             command = {"update": "orders", "updates": [{"q": query, "u": pipeline, "upsert": True}]}
         await raw_database(world.tiers.archive, "shop").command(command)
-    ids = [DocId.of_document(bytes(d.raw)) for d in [*raw, repeated]]
+    # Repeated names, a name with "$" and zeros, which only a $set leaves behind an insert.
+    zeros = b"\x11t\0" + b"\0" * 8 + b"\x11u\0" + b"\0" * 8
+    mixed = wrap(b"\x10_id\0\x0a\0\0\0", b"\x10$a\0\1\0\0\0", zeros, body[9:-1])
+    shop = raw_database(world.tiers.archive, "shop")
+    await shop.command({"insert": "orders", "documents": [RawBSONDocument(mixed)]})
+    change = {"$set": {"t": Timestamp(0, 0), "u": Timestamp(0, 0)}}
+    await shop.command({"update": "orders", "updates": [{"q": {"_id": 10}, "u": change}]})
+    ids = [DocId.of_document(bytes(d.raw)) for d in [*raw, repeated]] + [an_id(10)]
     kept = await keep(world.tiers, world.coverage, [*ids, an_id("nowhere")])
     assert kept.copied == frozenset(ids)
     assert kept.absent == {an_id("nowhere")}
@@ -102,6 +109,7 @@ async def test_cold_documents_come_in_with_their_bytes(world: World) -> None:
     }
     assert len(ours) == len(ids)
     assert bytes(ours[an_id(1)].raw) == bytes(raw[0].raw)
+    assert bytes(ours[an_id(10)].raw) == mixed
 
 
 async def test_a_deleted_document_stays_away_and_a_leaving_one_stays(world: World) -> None:

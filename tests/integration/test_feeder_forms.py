@@ -88,6 +88,14 @@ CONTENTS: Mapping[str, bytes] = {
     "repeated": number(b"r", 1) + number(b"r", 2),
     "repeated, one kept": number(b"r", 1),
     "repeated, other kept": number(b"r", 2),
+    "repeated beside dollar": number(b"r", 1) + number(b"$v", 1) + number(b"r", 2),
+    "repeated dollar": number(b"$r", 1) + number(b"$r", 2),
+    "repeated beside zeros": number(b"r", 1)
+    + b"\x11t\0"
+    + ZERO
+    + number(b"r", 2)
+    + b"\x11v\0"
+    + ZERO,
     "repeated within": sub(b"v", A, number(b"a", 9)),
     "repeated within, kept": sub(b"v", number(b"a", 9)),
 }

@@ -13,6 +13,7 @@ import bson
 import pytest
 from bson.codec_options import CodecOptions
 from bson.raw_bson import RawBSONDocument
+from bson.timestamp import Timestamp
 from pymongo import MongoClient
 from pymongo.monitoring import (
     CommandFailedEvent,
@@ -66,6 +67,7 @@ VALUES: Mapping[str, bytes] = {
     "min and max": b"\xffmin\0" + b"\x7fmax\0",
     "dotted": ONE % b"a.b" + b"\x03a\0" + wrap(TWO % b"b"),
     "repeated": ONE % b"r" + TWO % b"r",
+    "repeated, beside dollar": ONE % b"r" + TWO % b"$x" + TWO % b"r",
     "repeated within": b"\x03in\0" + wrap(ONE % b"r", TWO % b"r"),
     "dbref": b"\x03ref\0" + wrap(b"\x07$id\0" + ID, b"\x02$ref\0\2\0\0\0c\0"),
     "dollar": ONE % b"$price",
@@ -195,6 +197,12 @@ def test_every_byte_of_every_kind(running: Thermocline) -> None:
         run(client, {"insert": "orders", "documents": [{"_id": "zero"}]})
         run(client, {"update": "orders", "updates": [{"q": {"_id": "zero"}, "u": [literal]}]})
         wanted[DocId.of_document(zero).document()] = zero
+        # Repeated names besides: no replacement and no pipeline writes it.
+        mixed = wrap(b"\x02_id\0\6\0\0\0mixed\0", age(60), b"\x11ts\0" + ZERO, VALUES["repeated"])
+        run(client, {"insert": "orders", "documents": [RawBSONDocument(mixed)]})
+        mend = {"q": {"_id": "mixed"}, "u": {"$set": {"ts": Timestamp(0, 0)}}}
+        run(client, {"update": "orders", "updates": [mend]})
+        wanted[DocId.of_document(mixed).document()] = mixed
         touch(client, wanted, 1)
         running.wait_applied()
         assert differing(contents(there), wanted) == []
@@ -293,9 +301,15 @@ def test_documents_and_messages_as_large_as_mongodb_takes(running: Thermocline) 
 
 @pytest.mark.parametrize(
     "fields",
-    [ONE % b"$a" + TWO % b"$a", b"\x11ts\0" + ZERO + ONE % b"a" + TWO % b"a"],
-    ids=["dollar", "zero timestamp"],
+    [
+        b"\x11$t\0" + ZERO + ONE % b"a" + TWO % b"a",
+        b"\x11a.b\0" + ZERO + ONE % b"a" + TWO % b"a",
+        b"\x11ts\0" + ZERO + b"\x11ts\0" + ZERO,
+        b"\x11ts\0" + ZERO + ONE % b"ts",
+        b"\x11\0" + ZERO + ONE % b"a" + TWO % b"a",
+    ],
+    ids=["dollar", "dotted", "zero twice", "zero and other", "no name"],
 )
 def test_the_forms_that_no_write_keeps_are_known(fields: bytes) -> None:
-    """As docs/limits.md says: repeated names together with a top-level ``$`` name or Timestamp(0, 0)."""
+    """As docs/limits.md says: repeated names together with a Timestamp(0, 0) that no update can name."""
     assert form_of(wrap(ONE % b"_id", fields)) is Form.NONE

@@ -21,7 +21,7 @@ from pymongo.read_concern import ReadConcern
 from thermocline_common import names
 from thermocline_common.coverage import Coverage
 from thermocline_common.errors import Code, ThermoclineError
-from thermocline_common.fidelity import Form, form_of
+from thermocline_common.fidelity import Form, form_of, zeroing
 from thermocline_common.ids import DocId, records_filter, wrap
 from thermocline_common.portions import MOST_ID_BYTES, portions
 from thermocline_common.raw_reads import find_by_ids, read_records, run_raw
@@ -320,7 +320,7 @@ async def _write(work: _Work, session: AsyncClientSession, plan: CopyPlan) -> No
     if coverage.fast_uuid is not None:
         extra["collectionUUID"] = Binary.from_uuid(coverage.fast_uuid)
     for form, documents in _command_batches(plan.write):
-        if form is Form.REPLACEMENT:
+        if form in (Form.REPLACEMENT, Form.INSERT):
             command = {"insert": collection, "documents": documents, **extra}
         else:
             updates = [
@@ -333,6 +333,14 @@ async def _write(work: _Work, session: AsyncClientSession, plan: CopyPlan) -> No
             ]
             command = {"update": collection, "updates": updates, **extra}
         require_written(await run_raw(work.tiers.fast, database, command, session=session))
+        zeros = [s for d in documents if (s := zeroing(bytes(d.raw))) is not None]
+        if form is Form.INSERT and zeros:
+            command = {
+                "update": collection,
+                "updates": [RawBSONDocument(z) for z in zeros],
+                **extra,
+            }
+            require_written(await run_raw(work.tiers.fast, database, command, session=session))
 
 
 def _command_batches(
@@ -350,7 +358,7 @@ def _command_batches(
             )
         if form is Form.NONE:
             raise CannotCopy(
-                "a document repeats field names and has a top-level '$' name or Timestamp(0, 0): no "
+                "a document repeats field names and has a top-level Timestamp(0, 0) that no update can name: no "
                 f"write keeps its bytes; _id (BSON): {wrap(identity.element()).hex()}"
             )
         by_form.setdefault(form, []).append(document)

@@ -1,13 +1,14 @@
-"""Which documents are plain: Python's BSON code gives the same bytes back, so no name repeats in them."""
+"""Which documents are plain (Python's BSON code gives the same bytes back, so no name repeats in them), and
+by which form each is written."""
 
 import struct
 
 import pytest
-from bson import Decimal128, encode
+from bson import Decimal128, decode, encode
 from bson.timestamp import Timestamp
 from hypothesis import given, strategies as st
 
-from thermocline_common.fidelity import is_plain, repeats_names
+from thermocline_common.fidelity import Form, form_of, is_plain, repeats_names, zeroing
 from thermocline_common.ids import wrap
 
 ID = b"\x10_id\0\1\0\0\0"
@@ -86,3 +87,51 @@ def test_ordinary_documents_are_plain() -> None:
     assert is_plain(
         encode({"_id": 1, "at": Timestamp(5, 1), "lines": [{"n": i} for i in range(20)]})
     )
+
+
+def _field(name: bytes, value: int = 1) -> bytes:
+    return b"\x10" + name + b"\0" + value.to_bytes(4, "little")
+
+
+def _zero(name: bytes) -> bytes:
+    return b"\x11" + name + b"\0" + b"\0" * 8
+
+
+REPEATED = _field(b"r") + _field(b"r", 2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "form", "zeros"),
+    [
+        (_field(b"a"), Form.REPLACEMENT, []),
+        (REPEATED, Form.REPLACEMENT, []),
+        (_field(b"$a"), Form.PIPELINE, []),
+        (_zero(b"t"), Form.PIPELINE, [b"t"]),
+        (REPEATED + _field(b"$a"), Form.INSERT, []),
+        (_field(b"$a") * 2, Form.INSERT, []),
+        (REPEATED + _zero(b"t"), Form.INSERT, [b"t"]),
+        (_zero(b"t") + REPEATED + _zero(b"u") + _field(b"$a"), Form.INSERT, [b"t", b"u"]),
+        (_zero(b"7") + REPEATED, Form.INSERT, [b"7"]),
+        (_zero(b"t") * 2, Form.NONE, None),
+        (_zero(b"r") + REPEATED, Form.NONE, None),
+        (_zero(b"a.b") + REPEATED, Form.NONE, None),
+        (_zero(b"$t") + REPEATED, Form.NONE, None),
+        (_zero(b"") + REPEATED, Form.NONE, None),
+        (_zero(b"\xff") + REPEATED, Form.NONE, None),
+        (b"\x03in\0" + wrap(_zero(b"t"), REPEATED), Form.REPLACEMENT, []),
+    ],
+)
+def test_forms(fields: bytes, form: Form, zeros: list[bytes] | None) -> None:
+    document = wrap(_field(b"_id", 7), fields)
+    assert form_of(document) is form
+    if zeros is None:
+        return
+    statement = zeroing(document)
+    if not zeros:
+        assert statement is None
+        return
+    assert statement is not None
+    assert decode(statement) == {
+        "q": {"_id": 7},
+        "u": {"$set": {name.decode(): Timestamp(0, 0) for name in zeros}},
+    }

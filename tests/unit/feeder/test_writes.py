@@ -7,6 +7,7 @@ from bson import decode, encode
 from bson.int64 import Int64
 from bson.timestamp import Timestamp
 
+from thermocline_common.fidelity import zeroing
 from thermocline_common.ids import DocId, wrap
 from thermocline_common.removals import Kind, Record
 from thermocline_feeder.plan.batches import Command, Pace, Unwritable, Verb, commands, parts
@@ -137,9 +138,20 @@ def test_all_else_is_a_replacement(document: bytes) -> None:
 
 
 def test_what_no_write_keeps_is_said() -> None:
-    document = wrap(b"\x10_id\0\1\0\0\0", b"\x10$a\0\1\0\0\0", b"\x10$a\0\2\0\0\0")
+    repeated = b"\x10a\0\1\0\0\0" + b"\x10a\0\2\0\0\0"
+    document = wrap(b"\x10_id\0\1\0\0\0", repeated, b"\x11t.u\0" + b"\0" * 8)
     with pytest.raises(Unwritable):
         commands([verdict(document)])
+
+
+def test_repeated_names_beside_dollar_and_zeros_are_deleted_inserted_and_set() -> None:
+    repeated = b"\x10a\0\1\0\0\0" + b"\x10a\0\2\0\0\0"
+    dollar = wrap(b"\x10_id\0\1\0\0\0", repeated, b"\x10$b\0\1\0\0\0")
+    zeros = wrap(b"\x10_id\0\2\0\0\0", repeated, b"\x11t\0" + b"\0" * 8)
+    made = commands([verdict(dollar), verdict(zeros)])
+    assert shape(made) == [(Verb.DELETE, 2), (Verb.INSERT, 2), (Verb.UPDATE, 1)]
+    assert list(made[1].statements) == [dollar, zeros]
+    assert list(made[2].statements) == [zeroing(zeros)]
 
 
 def test_commands_stay_within_the_servers_limit() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from thermocline_common.fidelity import Form, form_of
+from thermocline_common.fidelity import Form, form_of, zeroing
 from thermocline_common.ids import DocId, wrap
 from thermocline_feeder.plan.verdicts import Verdict
 
@@ -61,9 +61,7 @@ class Unwritable(ValueError):
         self.id = doc_id
 
 
-_NO_FORM = (
-    "repeats field names and has a top-level '$' name or Timestamp(0, 0): no write keeps its bytes"
-)
+_NO_FORM = "repeats field names and has a top-level Timestamp(0, 0) that no update can name: no write keeps its bytes"
 _TOO_LARGE = "is too large together with its long _id: no write can bring both at once"
 
 
@@ -97,6 +95,7 @@ def commands(
     deletes: _Groups = {}
     updates: _Groups = {}
     inserts: _Groups = {}
+    settings: _Groups = {}
     ordinary = not anew and not reinsert
     group: _Group | None = None
     new: _Group | None = None
@@ -127,7 +126,7 @@ def commands(
             continue
         again = namespace in anew or (namespace, doc_id) in reinsert
         form = Form.REPLACEMENT if document is None else exact_form(document)
-        if document is None or again or form is Form.PIPELINE:
+        if document is None or again or form in (Form.PIPELINE, Form.INSERT):
             statement = wrap(b"\x03q\0" + doc_id.document(), _LIMIT_ONE)
             _group(deletes, verdict).add(statement, doc_id)
         if document is None:
@@ -136,14 +135,25 @@ def commands(
             raise Unwritable(namespace, doc_id, _TOO_LARGE)
         if form is Form.NONE:
             raise Unwritable(namespace, doc_id, _NO_FORM)
-        if form is Form.REPLACEMENT and again:
+        if form is Form.INSERT:
+            _group(inserts, verdict).add(document, doc_id)
+            zeros = zeroing(document)
+            if zeros is not None:
+                _group(settings, verdict).add(zeros, doc_id)
+        elif form is Form.REPLACEMENT and again:
             _group(inserts, verdict).add(document, doc_id)
         elif form is Form.REPLACEMENT:
             _group(updates, verdict).add(_replacement(doc_id, document), doc_id)
         else:
             _group(updates, verdict).add(_literal(doc_id, document), doc_id)
     result: list[Command] = []
-    for verb, groups in ((Verb.DELETE, deletes), (Verb.UPDATE, updates), (Verb.INSERT, inserts)):
+    in_order = (
+        (Verb.DELETE, deletes),
+        (Verb.UPDATE, updates),
+        (Verb.INSERT, inserts),
+        (Verb.UPDATE, settings),
+    )
+    for verb, groups in in_order:
         for (namespace, archive_uuid), group in groups.items():
             result += [
                 Command(namespace, archive_uuid, verb, group.statements[part], group.ids[part])
