@@ -7,7 +7,7 @@ from thermocline_common.coverage import Tier
 from thermocline_common.errors import Code, CommandError
 from thermocline_common.ids import ARRAY, DOCUMENT, elements
 from thermocline_proxy import reads
-from thermocline_proxy.commands import snapshots
+from thermocline_proxy.commands import change_streams, snapshots
 from thermocline_proxy.commands.catalog import CLOSED_DATABASES, Entry, Kind
 from thermocline_proxy.commands.command import Command, element
 from thermocline_proxy.commands.readconcern import (
@@ -89,6 +89,8 @@ class ArchiveCommands:
             deadline=request.deadline,
             may_send=lambda: alive(snapshot),
         )
+        if not reply.ok and change_streams.met_the_feeder(reply.raw):
+            raise change_streams.moved(command.namespace)
         if whole is None or not reply.ok:
             return reply.raw
         if listed:

@@ -319,6 +319,49 @@ def test_a_stream_ends_with_the_state_it_was_opened_in(secured: Thermocline) -> 
         assert seen(again.next()) == ("insert", "three")
 
 
+SLEEPERS: list[list[dict[str, Any]]] = [
+    [],
+    [{"$match": {"operationType": "insert"}}],
+    [{"$match": {"documentKey._id": "unheard of"}}],
+    [{"$project": {"operationType": 1}}, {"$match": {"operationType": "delete"}}],
+]
+
+
+def test_a_stream_that_slept_through_two_switches_ends_all_the_same(running: Thermocline) -> None:
+    """Nobody asked for its events while the other tier had the say; then its own has it again."""
+
+    def asleep(client: Client) -> list[Any]:
+        return [client.shop.orders.watch(stages, max_await_time_ms=200) for stages in SLEEPERS]
+
+    def switched(client: Client, mode: str, identity: str) -> None:
+        running.manifest.change(mode=mode)
+        settled(running, mode)
+        client.shop.orders.update_one({"_id": 3}, {"$inc": {"v": 1}})
+        client.shop.orders.insert_one({"_id": identity, "t": utc(0)})
+
+    def all_end(client: Client, streams: list[Any]) -> None:
+        tokens = [stream.resume_token for stream in streams]
+        for stream in streams:
+            with pytest.raises(OperationFailure) as caught:
+                read_until_it_fails(stream)
+            assert caught.value.code == 286, caught.value
+            assert caught.value.has_error_label("NonResumableChangeStreamError")
+        for stages, token in zip(SLEEPERS, tokens, strict=True):
+            with pytest.raises(OperationFailure) as caught:
+                read_until_it_fails(client.shop.orders.watch(stages, resume_after=token))
+            assert caught.value.code in (280, 286), caught.value
+
+    with running.client() as client:
+        on_fast = asleep(client)
+        switched(client, "Passthrough", "one")
+        on_archive = asleep(client)
+        switched(client, "Active", "two")
+        all_end(client, on_fast)
+        running.wait_applied()
+        switched(client, "Passthrough", "three")
+        all_end(client, on_archive)
+
+
 def read_until_it_fails(stream: Any) -> None:
     """A stream may still show something before it ends."""
     with stream:

@@ -20,6 +20,7 @@ from thermocline_proxy.commands.change_streams import (
     check_on_fast,
     for_archive,
     for_fast,
+    met_the_feeder,
     scan_of_updates,
     watch_of,
 )
@@ -239,9 +240,14 @@ def test_a_pipeline_in_a_section_of_its_own() -> None:
 
 def test_the_archive_shows_no_times_and_nothing_of_thermoclines_own() -> None:
     project = {"$project": {"clusterTime": 1}}
-    assert pipeline_of(for_archive(watch({}, project), ("thermocline",))) == [
-        {"$changeStream": {}}, project, {"$unset": "clusterTime"}
-    ]  # fmt: skip
+    first, own, *rest = pipeline_of(for_archive(watch({}, project), ("thermocline",)))
+    assert (first, rest) == ({"$changeStream": {}}, [project, {"$unset": "clusterTime"}])
+    (feeders, text, other) = own["$replaceWith"]["$cond"]
+    assert [next(iter(bound)) for bound in feeders["$and"]] == ["$gte", "$lte"]
+    assert (isinstance(text, str), other) == (True, "$$ROOT")
+    assert met_the_feeder(bson.encode({"ok": 0.0, "code": 40228, "errmsg": f"no object: {text}"}))
+    assert not met_the_feeder(bson.encode({"ok": 0.0, "code": 40228, "errmsg": "no object: 5"}))
+    assert not met_the_feeder(bson.encode({"ok": 1.0, "cursor": {"nextBatch": [{"x": text}]}}))
     everything = {"allChangesForCluster": True}
     assert pipeline_of(for_archive(watch(everything), ("thermocline",))) == [
         {"$changeStream": everything},

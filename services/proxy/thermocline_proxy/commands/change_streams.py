@@ -30,6 +30,23 @@ _NOT_RESERVED: Final = bytes(
 )
 _UPDATES: Final = bytes(bson.encode({"$match": {"operationType": "update"}}))
 _KEYS: Final = bytes(bson.encode({"$project": {"documentKey._id": 1}}))
+_FEEDERS: Final = "written by Thermocline, while the fast tier had the say"
+# A stream of the archive that slept while its collection was active would show what the feeder wrote. Such an
+# event ends it: no document can come of it, and the server doesn't put a client's $match before this stage.
+_UNTIL_ACTIVE: Final = bytes(
+    bson.encode(
+        {
+            "$replaceWith": {
+                "$cond": [
+                    {"$and": [{"$gte": ["$lsid.id", _LOW]}, {"$lte": ["$lsid.id", _HIGH]}]},
+                    _FEEDERS,
+                    "$$ROOT",
+                ]
+            }
+        }
+    )
+)
+_NO_DOCUMENT: Final = 40228
 # Last, so that the client's own stages still see it: times of the archive don't reach clients.
 _WITHOUT_TIME: Final = bytes(bson.encode({"$unset": "clusterTime"}))
 
@@ -220,13 +237,24 @@ def _without_lookups(options: bytes) -> bytes:
 
 
 def for_archive(command: Command, closed: Iterable[str]) -> Command:
-    """The command for A: no times of A in the events, nothing of Thermocline's own databases."""
+    """The command for A: no times of A in the events, nothing of Thermocline's own databases; of one collection,
+    nothing that the feeder wrote."""
     first, *rest = command.documents("pipeline")
     watch = watch_of(command)
     own: tuple[bytes, ...] = ()
     if watch is not None and watch.cluster:
         own = (bson.encode({"$match": {"ns.db": {"$nin": sorted(closed)}}}),)
+    elif command.collection is not None:
+        own = (_UNTIL_ACTIVE,)
     return _with_stages(command, (first, *own, *rest, _WITHOUT_TIME))
+
+
+def met_the_feeder(reply: bytes) -> bool:
+    """Whether a stream of A failed because it came to what the feeder wrote: it has slept through a switch."""
+    if _FEEDERS.encode() not in reply:
+        return False
+    failed = bson.decode(reply)
+    return failed.get("ok") != 1 and failed.get("code") == _NO_DOCUMENT
 
 
 def _with_stages(command: Command, stages: Iterable[bytes]) -> Command:

@@ -90,6 +90,9 @@ async def follow(reply: Reply, request: Request, gateway: Gateway, before: Snaps
     ``CommandError``: 286 where the stream is over, 43 where the driver has to open it anew.
     """
     batch = stream_batch(reply.raw)
+    if batch is None and change_streams.met_the_feeder(reply.raw):
+        gateway.streams.forget(int(request.command.get("getMore")))
+        raise moved(f"{request.command.database}.{request.command.get('collection')}")
     if batch is None or batch.namespace.endswith(".$cmd.aggregate"):
         return reply
     coverage = await _coverage(batch.namespace, request, gateway, before)
