@@ -26,6 +26,8 @@ def plain(value: Any) -> Any:
         return encode(value)
     if isinstance(value, list | tuple):
         return tuple(plain(item) for item in value)
+    if isinstance(value, float):
+        return encode({"float": value})  # NaN is equal to itself, and -0.0 isn't 0.0
     return value
 
 

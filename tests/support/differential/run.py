@@ -33,7 +33,12 @@ LOOKS: Final = 0.02
 WATCHED: Final = 2
 """Collections that each stream watches."""
 SECOND_PROXY: Final = "proxy-2"
-ENVIRONMENT: Final = {**HASTE, "THERMOCLINE_TEST_FEEDER_REQUEST_REST": "1"}
+ENVIRONMENT: Final = {
+    **HASTE,
+    "THERMOCLINE_TEST_FEEDER_REQUEST_REST": "1",
+    # A sixth of it is what a write has from its look-ups to F: a starved machine needs more than a second.
+    "THERMOCLINE_TEST_ANNOUNCE_SECONDS": "12",
+}
 WRITES: Final = frozenset({"insert", "update", "delete", "findAndModify"})
 
 PATIENT: Final = {"lease": "2s", "barrierTimeout": "60s"}

@@ -29,6 +29,17 @@ OK = {"n": 1, "ok": 1.0}
         ),
         ({**OK, "retriedStmtIds": [0, 1]}, {**OK, "retriedStmtIds": [1, 0]}, True),
         ({**OK, "retriedStmtIds": [0]}, OK, False),
+        ({**OK, "x": {"upserted": float("nan")}}, {**OK, "x": {"upserted": float("nan")}}, True),
+        (
+            {**OK, "lastErrorObject": {"upserted": float("nan")}},
+            {**OK, "lastErrorObject": {"upserted": float("nan")}},
+            True,
+        ),
+        (
+            {**OK, "lastErrorObject": {"upserted": -0.0}},
+            {**OK, "lastErrorObject": {"upserted": 0.0}},
+            False,
+        ),
     ],
 )
 def test_replies(left: dict[str, Any], right: dict[str, Any], equal: bool) -> None:
