@@ -10,7 +10,7 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import bson
@@ -21,7 +21,7 @@ from thermocline_common.errors import CommandError
 from thermocline_proxy.commands.command import Command, build
 from thermocline_proxy.cursors import Home
 from thermocline_proxy.gateway import Proxy
-from thermocline_proxy.owners import Began, Key, OpenCursor, Owner
+from thermocline_proxy.owners import Began, OpenCursor, Owner
 from thermocline_proxy.ports import Identity
 
 log = logging.getLogger(__name__)
@@ -36,6 +36,9 @@ _TURN_SECONDS: Final = 0.2
 _LIMIT_SECONDS: Final = 10.0
 _AT_ONCE: Final = 4
 """Owners that are cleaned up after at the same time: applications come first."""
+_MANY: Final = 1_000
+"""Cursors that one command is about."""
+_TRIES: Final = 3
 _SOON_SECONDS: Final = 1.0
 """An operation ends that long after its connection, at most."""
 
@@ -71,25 +74,34 @@ class Leftovers:
                 await asyncio.gather(*(self._after(owner) for owner in owners))
 
     async def _after(self, owner: Owner) -> None:
-        try:
-            if owner.alone:
-                await self._abort(owner, owner.transactions, idle=None)
-                if owner.unanswered:
-                    await asyncio.sleep(_SOON_SECONDS)
-                    await self._find_unanswered(owner, idle=_SOON_SECONDS / 2)
-                await self._kill(dict(owner.cursors))
+        for _ in range(_TRIES):
+            try:
+                if owner.alone:
+                    await self._end_bound(owner)
+                else:
+                    await self._end_unused(owner)
+            except CommandError as error:
+                # The server ends what is idle by itself, only later.
+                log.warning("what an application left open can't be ended: %s", error)
+                await asyncio.sleep(_SOON_SECONDS)
+            else:
                 return
-            if not await self._still_gone(owner, TRANSACTION_SECONDS):
-                return
-            await self._abort(owner, owner.transactions, idle=TRANSACTION_SECONDS)
-            owner.transactions.clear()
-            if not await self._still_gone(owner, CURSOR_SECONDS - TRANSACTION_SECONDS):
-                return
-            await self._find_unanswered(owner, idle=CURSOR_SECONDS / 2)
-            await self._kill(await self._unused(dict(owner.cursors)))
-        except CommandError as error:
-            # The server ends what is idle by itself, only later.
-            log.info("what an application left open stays: %s", error)
+
+    async def _end_bound(self, owner: Owner) -> None:
+        await self._abort(owner, idle=None)
+        if owner.unanswered:
+            await asyncio.sleep(_SOON_SECONDS)
+            await self._find_unanswered(owner, idle=_SOON_SECONDS / 2)
+        await self._kill(dict(owner.cursors))
+
+    async def _end_unused(self, owner: Owner) -> None:
+        if not await self._still_gone(owner, TRANSACTION_SECONDS):
+            return
+        await self._abort(owner, idle=TRANSACTION_SECONDS)
+        if not await self._still_gone(owner, CURSOR_SECONDS - TRANSACTION_SECONDS):
+            return
+        await self._find_unanswered(owner, idle=CURSOR_SECONDS / 2)
+        await self._kill(await self._unused(dict(owner.cursors)))
 
     async def _still_gone(self, owner: Owner, seconds: float) -> bool:
         if not owner.leaves:
@@ -99,9 +111,9 @@ class Leftovers:
 
     # Transactions.
 
-    async def _abort(self, owner: Owner, begun: Mapping[Key, Began], *, idle: float | None) -> None:
+    async def _abort(self, owner: Owner, *, idle: float | None) -> None:
         """``idle``: only those that were unused for about so many seconds; None: all."""
-        for (identity, session), pin in list(begun.items()):
+        for (identity, session), pin in list(owner.transactions.items()):
             if pin.over:
                 continue
             if idle is not None and not await self._idle(identity, session, pin, idle):
@@ -116,6 +128,7 @@ class Leftovers:
             pin.over = True
             await self._run(Home(pin.tier, ""), identity, build(fields, pin.api))
             self._proxy.observer.left("transaction")
+        owner.transactions.clear()
 
     async def _idle(
         self, identity: Identity | None, session: bytes, pin: Began, idle: float
@@ -153,7 +166,7 @@ class Leftovers:
     async def _unused(self, cursors: Mapping[int, OpenCursor]) -> dict[int, OpenCursor]:
         """Those whose servers say that nobody read on for long."""
         unused: dict[int, OpenCursor] = {}
-        for (home, identity), ids in self._by_place(cursors).items():
+        for home, identity, ids in self._by_place(cursors):
             wanted = {"type": "idleCursor", "cursor.cursorId": {"$in": [Int64(i) for i in ids]}}
             for operation in await self._look(home, identity, {"idleCursors": True}, wanted):
                 cursor_id = int(operation["cursor"]["cursorId"])
@@ -162,7 +175,7 @@ class Leftovers:
         return unused
 
     async def _kill(self, cursors: Mapping[int, OpenCursor]) -> None:
-        for (home, identity), ids in self._by_place(cursors).items():
+        for home, identity, ids in self._by_place(cursors):
             by_namespace: dict[str, list[int]] = {}
             for cursor_id in ids:
                 by_namespace.setdefault(cursors[cursor_id].namespace, []).append(cursor_id)
@@ -181,13 +194,15 @@ class Leftovers:
 
     def _by_place(
         self, cursors: Mapping[int, OpenCursor]
-    ) -> dict[tuple[Home, Identity | None], list[int]]:
+    ) -> Iterator[tuple[Home, Identity | None, list[int]]]:
         places: dict[tuple[Home, Identity | None], list[int]] = {}
         for cursor_id, cursor in cursors.items():
             home = self._proxy.cursors.find(cursor_id)
             if home is not None:
                 places.setdefault((home, cursor.identity), []).append(cursor_id)
-        return places
+        for (home, identity), ids in places.items():
+            for start in range(0, len(ids), _MANY):
+                yield home, identity, ids[start : start + _MANY]
 
     # Commands.
 
@@ -210,11 +225,11 @@ class Leftovers:
             "maxTimeMS": int(_LIMIT_SECONDS * 1000),
             "$db": "admin",
         }
-        raw = await self._run(home, identity, build(command))
-        found: Iterable[Mapping[str, Any]] = (
-            bson.decode(raw).get("cursor", {}).get("firstBatch", ())
-        )
-        return list(found)
+        reply = bson.decode(await self._run(home, identity, build(command)))
+        if not reply["ok"]:
+            raise CommandError(int(reply.get("code", 0)), str(reply.get("errmsg", "")))
+        found: list[Mapping[str, Any]] = reply["cursor"]["firstBatch"]
+        return found
 
     async def _run(self, home: Home, identity: Identity | None, command: Command) -> bytes:
         async with self._turns:

@@ -11,6 +11,7 @@ from bson.binary import Binary
 from bson.int64 import Int64
 
 from thermocline_common.coverage import Tier
+from thermocline_common.errors import CommandError
 from thermocline_proxy import leftovers
 from thermocline_proxy.commands.command import Command
 from thermocline_proxy.cursors import Cursors
@@ -168,3 +169,39 @@ async def test_at_the_end_only_what_is_bound_to_connections_is_ended(world: Worl
     await world.leftovers.close()
     assert world.commands() == ["abortTransaction", "killCursors"]
     assert not world.owners.vanished
+
+
+async def test_what_could_not_be_ended_is_tried_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refusals = [CommandError(50, "the time is up")]
+    run = world.run
+
+    async def refusing(*arguments: Any, **options: Any) -> Reply:
+        if refusals:
+            raise refusals.pop()
+        return await run(*arguments, **options)
+
+    monkeypatch.setattr(world, "run", refusing)
+    await world.clean(world.owner(alone=True))
+    assert world.commands() == ["killCursors"]
+    assert len(world.cursors) == 0
+
+
+async def test_many_cursors_are_asked_for_in_parts(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leftovers, "_MANY", 10)
+    owner = Owner(("h", b""))
+    for cursor_id in range(1, 26):
+        world.cursors.remember(cursor_id, Tier.FAST, "m:1")
+        world.owners.give(owner, cursor_id, OpenCursor(None, "d.c"))
+    world.operations = [cursor(cursor_id, 60) for cursor_id in range(1, 26)]
+    await world.clean(owner)
+    asked = [
+        d["pipeline"][1]["$match"]["cursor.cursorId"]["$in"]
+        for _, _, d in world.sent
+        if "aggregate" in d
+    ]
+    assert [len(part) for part in asked] == [10, 10, 5]
+    assert len(world.cursors) == 0
