@@ -55,7 +55,7 @@ def test_many_users_at_once_each_as_oneself(world: LoginWorld) -> None:
             with world.wire() as wire:
                 mechanism = chosen.choice(["SCRAM-SHA-1", "SCRAM-SHA-256"])
                 log_in(wire, Scram(user.user, user.password, mechanism, skip_empty=True))
-                for number in range(15):
+                for number in range(6):
                     own = {"insert": "c", "documents": [{}], "$db": user.user}
                     foreign = {**own, "$db": chosen.choice(others).user}
                     answers = [wire.ask(own), wire.ask(foreign), wire.ask(POINT), wire.ask(STATUS)]
@@ -69,7 +69,7 @@ def test_many_users_at_once_each_as_oneself(world: LoginWorld) -> None:
     threads = [
         threading.Thread(target=work, args=(user, number * 10 + turn))
         for number, user in enumerate(USERS)
-        for turn in range(3)
+        for turn in range(2)
     ]
     for thread in threads:
         thread.start()

@@ -276,3 +276,24 @@ def test_sessions_and_transactions_of_one_user_are_closed_to_another(
             answers.append(sessions(mine, theirs, name, HOT))
     assert answers[0] == answers[1]
     assert [code for _, code, *_ in answers[0]][1:5] == [251] * 4
+
+
+@pytest.mark.parametrize("place", ["untiered", "fast"])
+def test_only_the_first_statement_of_a_transaction_names_a_read_concern(
+    world: LoginWorld, place: str
+) -> None:
+    collection = "orders" if place == "fast" else "plain"
+    answers = []
+    for connect, name in ((world.wire, collection), (world.direct, "plain")):
+        own = {"lsid": lsid(), "txnNumber": Int64(1), "autocommit": False, "$db": "shop"}
+        read = {"find": name, "filter": {"_id": HOT}, **own}
+        concern = {"readConcern": {"level": "snapshot"}}
+        with as_user(connect(), MANAGER) as wire:
+            replies = [
+                wire.ask({**read, **concern, "startTransaction": True}),
+                wire.ask({**read, **concern}),
+                wire.ask({"commitTransaction": 1, **own, "$db": "admin"}),
+            ]
+        answers.append([(r["ok"], r.get("code"), r.get("errorLabels")) for r in replies])
+    assert answers[0] == answers[1]
+    assert answers[0][1][1] == 72
