@@ -9,6 +9,7 @@ from support.direct import DirectWorld, close_world, open_world
 from support.mongod import ReplicaSet
 from thermocline_common.coverage import Tier
 from thermocline_proxy.writes import handle
+from thermocline_warmer.parity import Collections
 
 pytestmark = pytest.mark.integration
 
@@ -93,3 +94,61 @@ async def test_collections_that_cannot_be_tiered_are_refused(
     reply = await world.run({"create": "orders", **options}, handle)
     assert reply["code"] == 115
     assert world.exchange.sent == []
+
+
+class Killed(BaseException):
+    """The proxy is gone: nothing of it runs any more."""
+
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "createIndexes": building(A_INDEX, {"key": {"c": 1}, "name": "c_1", "expireAfterSeconds": 60}),
+    "dropIndexes": {"dropIndexes": "orders", "index": "b_1"},
+    "collMod": {"collMod": "orders", "validator": {"a": {"$type": "int"}}},
+    "collMod of an index": {"collMod": "orders", "index": {"name": "b_1", "hidden": True}},
+}
+
+
+async def shape(client: Any) -> dict[str, Any]:
+    """Indexes without their expiry, and options."""
+    indexes = {
+        index["name"]: {n: v for n, v in index.items() if n != "expireAfterSeconds"}
+        async for index in await client["shop"]["orders"].list_indexes()
+    }
+    (info,) = [i async for i in await client["shop"].list_collections(filter={"name": "orders"})]
+    return {"indexes": indexes, "options": info["options"]}
+
+
+@pytest.mark.parametrize("at", [1, 2, 3], ids=["before the archive", "in between", "behind both"])
+@pytest.mark.parametrize("name", CHANGES)
+async def test_m30_a_proxy_that_dies_between_the_tiers_leaves_what_parity_mends(
+    world: DirectWorld, name: str, at: int
+) -> None:
+    for collection in (world.archive, world.fast):
+        await collection.create_index([("b", 1)], name="b_1")
+    before = await shape(world.tiers.archive)
+    sent = 0
+
+    async def die(tier: Tier, command: dict[str, Any]) -> None:
+        nonlocal sent
+        sent += 1
+        if sent == at:
+            raise Killed
+
+    world.exchange.before = die
+    if at < 3:
+        with pytest.raises(Killed):
+            await world.run(CHANGES[name], handle)
+    else:
+        assert (await world.run(CHANGES[name], handle))["ok"] == 1.0
+    parity = Collections(world.tiers)
+    for _ in range(2):  # it mends what it sees twice
+        await parity.compare(world.coverage)
+    there = await shape(world.tiers.archive)
+    assert await shape(world.tiers.fast) == there
+    assert (there == before) is (at == 1), "the archive has it once it was sent there"
+    await parity.compare(world.coverage)
+    report = parity.reports[world.namespace]
+    assert (report.indexes, report.options, report.error) == ((), (), None)
+    world.exchange.before = None
+    again = await world.run(CHANGES[name], handle)
+    assert again["ok"] == 1.0 or again["code"] == 27, "the driver's next try finds it done"
