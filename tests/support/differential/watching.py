@@ -11,6 +11,7 @@ from bson.raw_bson import RawBSONDocument
 from pymongo.change_stream import CollectionChangeStream
 from pymongo.errors import OperationFailure
 
+from support.differential.answers import TRANSIENT
 from support.differential.layout import CLOSED_PARTITION, SHOP, Collection
 from support.differential.sides import RAW, Client, Tally
 
@@ -77,8 +78,16 @@ class Watch:
         shop: Any = self._clients[side][SHOP]
         source = shop.get_collection(self.collection.name, codec_options=RAW)
         settings = {**self._options, **options}
-        made: Stream = source.watch(self._pipeline, max_await_time_ms=300, **settings)
-        return made
+        deadline = time.monotonic() + WAIT_SECONDS
+        while True:
+            try:
+                made: Stream = source.watch(self._pipeline, max_await_time_ms=300, **settings)
+            except OperationFailure as error:
+                # Drivers try an aggregation twice; a starved machine takes longer.
+                if error.code not in TRANSIENT or time.monotonic() > deadline:
+                    raise
+            else:
+                return made
 
     def differ(self) -> str | None:
         """Read both to this point and compare. None: equal, or ended by a switch."""
@@ -92,23 +101,30 @@ class Watch:
         try:
             answered = self._read(1, fence)
         except OperationFailure as error:
-            labels = (error.details or {}).get("errorLabels", ())
-            count, under_way = self._state_of(self.collection.namespace)
-            switched = under_way or (count, under_way) != self._state
-            if error.code != HISTORY_LOST or "NonResumableChangeStreamError" not in labels:
-                return f"the stream ended with {error.code} {labels}"
-            if not switched:
-                return "the stream ended with 286, and nothing was switched"
-            self._tally.events["streams ended by a switch"] += 1
-            self.open()
-            self.in_order = True
-            return None
+            return self._ended(error)
         found = compare_events(expected, answered, in_order=self.in_order)
         self._tally.events["events compared"] += len(expected)
         self.in_order = True
         if found is None and self._chance.random() < 0.2:
-            self._resume()
+            try:
+                self._resume()
+            except OperationFailure as error:
+                return self._ended(error)
         return found
+
+    def _ended(self, error: OperationFailure) -> str | None:
+        """Begin anew, where a switch has ended the stream. None: that is why."""
+        labels = (error.details or {}).get("errorLabels", ())
+        count, under_way = self._state_of(self.collection.namespace)
+        switched = under_way or (count, under_way) != self._state
+        if error.code != HISTORY_LOST or "NonResumableChangeStreamError" not in labels:
+            return f"the stream ended with {error.code} {labels}: {error}"
+        if not switched:
+            return "the stream ended with 286, and nothing was switched"
+        self._tally.events["streams ended by a switch"] += 1
+        self.open()
+        self.in_order = True
+        return None
 
     def _read(self, side: int, fence: Mapping[str, Any]) -> list[Event]:
         assert self._streams is not None
