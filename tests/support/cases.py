@@ -28,6 +28,7 @@ SECTIONS = {
     "I": "The evictor and the warmer",
     "J": "Logins",
     "K": "Connection strings",
+    "L": "Operations",
     "M": "Two tiers, several documents, failover",
 }
 
