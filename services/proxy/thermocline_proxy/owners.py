@@ -5,9 +5,9 @@ all connections of one application process. One that says ``loadBalanced`` in it
 connection, so there it belongs to that one alone.
 """
 
-from collections.abc import Hashable
+from collections.abc import Hashable, MutableMapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from thermocline_common.coverage import Tier
 from thermocline_proxy.commands.catalog import CATALOG, Kind
@@ -19,6 +19,8 @@ from thermocline_proxy.wire.scan import scan
 _PLAIN: Final = INT32.pack(OP_MSG) + bytes(5)
 """Opcode, no flags, and a kind-0 section first."""
 _BINARY: Final = 0x05
+MOST_SESSIONS: Final = 1_000
+"""Of one owner; the servers end what is forgotten by themselves."""
 
 Key = tuple[Identity | None, bytes]
 """Whose session it is, and the raw value of its id."""
@@ -54,7 +56,7 @@ class Owner:
     connections: int = 0
     cursors: dict[int, OpenCursor] = field(default_factory=dict)
     transactions: dict[Key, Began] = field(default_factory=dict)
-    unanswered: set[Key] = field(default_factory=set)
+    unanswered: dict[Key, None] = field(default_factory=dict)
 
     @property
     def bound(self) -> bool:
@@ -110,7 +112,8 @@ class Owners:
     def leave(self, owner: Owner, identity: Identity | None = None, frame: bytes = b"") -> None:
         """A connection ended; ``frame``: the command of ``identity`` that was in hand."""
         if frame and (session := session_of(frame)):
-            owner.unanswered.add((identity, session))
+            owner.unanswered[identity, session] = None
+            trim(owner.unanswered)
         owner.connections -= 1
         if owner.connections:
             return
@@ -125,6 +128,7 @@ class Owners:
             return False
         now.transactions = {**owner.transactions, **now.transactions}
         now.unanswered |= owner.unanswered
+        trim(now.unanswered)
         for cursor_id, cursor in list(owner.cursors.items()):
             if self._cursors.holder(cursor_id) is owner.cursors:
                 now.cursors[cursor_id] = cursor
@@ -142,6 +146,12 @@ class Owners:
         """It is the owner's from now on."""
         owner.cursors[cursor_id] = cursor
         self._cursors.give(cursor_id, owner.cursors)
+
+
+def trim(sessions: MutableMapping[Key, Any]) -> None:
+    """Forget the oldest where there are too many: an application may live for years."""
+    while len(sessions) > MOST_SESSIONS:
+        del sessions[next(iter(sessions))]
 
 
 def session_of(frame: bytes) -> bytes:

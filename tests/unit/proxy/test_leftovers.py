@@ -155,7 +155,7 @@ async def test_an_application_that_comes_back_keeps_everything(world: World) -> 
 
 async def test_a_cursor_that_nobody_was_told_of_is_found_by_its_session(world: World) -> None:
     owner = Owner(None, alone=True)
-    owner.unanswered.add((None, SESSION))
+    owner.unanswered[None, SESSION] = None
     held = world.owners.join("another")
     world.owners.give(held, 9, OpenCursor(None, "d.c"))
     world.operations = [cursor(5, 50), cursor(6, 0), cursor(9, 50)]

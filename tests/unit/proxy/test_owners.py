@@ -11,7 +11,7 @@ from bson.int64 import Int64
 from support.wire import message
 from thermocline_common.coverage import Tier
 from thermocline_proxy.cursors import MAX_CURSORS, Cursors
-from thermocline_proxy.owners import Owner, Owners, session_of
+from thermocline_proxy.owners import MOST_SESSIONS, Owner, Owners, session_of
 from thermocline_proxy.ports import Identity
 
 LSID = {"id": Binary(bytes(range(16)), 4)}
@@ -97,7 +97,7 @@ def test_an_application_that_came_back_has_what_it_left() -> None:
     one = world.connect(b"a")
     for cursor_id in (7, 8):
         world.open(one, cursor_id)
-    one.owner.unanswered.add((None, b"s"))
+    one.owner.unanswered[None, b"s"] = None
     world.close(one)
     gone = world.owners.vanished.pop()
     assert not world.owners.back(gone)
@@ -106,7 +106,7 @@ def test_an_application_that_came_back_has_what_it_left() -> None:
     assert world.owners.back(gone)
     assert again.owner is not gone
     assert list(again.owner.cursors) == [7]
-    assert again.owner.unanswered == {(None, b"s")}
+    assert again.owner.unanswered == {(None, b"s"): None}
     world.close(again)
     assert world.owners.vanished == [again.owner]
 
@@ -117,6 +117,16 @@ def test_the_oldest_cursors_are_forgotten_by_their_owners_too() -> None:
     for cursor_id in range(1, MAX_CURSORS + 3):
         world.open(one, cursor_id)
     assert len(one.owner.cursors) == len(world.cursors) == MAX_CURSORS
+
+
+def test_an_application_that_lives_for_years_is_no_burden() -> None:
+    world = World()
+    one, monitor = world.connect(b"a"), world.connect(b"a")
+    for number in range(MOST_SESSIONS + 50):
+        session = {"id": Binary(number.to_bytes(16, "big"), 4)}
+        world.close(one, message({"find": "c", "lsid": session, "$db": "d"}))
+        one = world.connect(b"a")
+    assert len(monitor.owner.unanswered) == MOST_SESSIONS
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from thermocline_common.errors import Code, CommandError
 from thermocline_common.ids import DOCUMENT, elements, wrap
 from thermocline_proxy.commands.command import Command, raw_element
 from thermocline_proxy.commands.readconcern import MAJORITY, NONE, SNAPSHOT, read_concern
-from thermocline_proxy.owners import Began, Key
+from thermocline_proxy.owners import Began, Key, trim
 from thermocline_proxy.ports import Request
 from thermocline_proxy.routing.snapshot import Snapshot
 from thermocline_proxy.writes.statements import number
@@ -157,6 +157,7 @@ def hold(pins: Pins, request: Request, held: MutableMapping[Key, Began]) -> None
         pin = pins.find(key, said.number)
         if pin is not None:
             held[key] = pin
+            trim(held)
 
 
 def let_go(request: Request, held: MutableMapping[Key, Began]) -> None:
