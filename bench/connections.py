@@ -97,7 +97,9 @@ async def measure(
     print(f"operations a second               {sum(done) / arguments.seconds:>10,.0f}")
     print(f"fewest of one / median            {evenness:>10.2f}")
     print(f"slowest operation, s              {crowd.slowest:>10.2f}")
-    print(f"cursors open meanwhile            {opened:>10,}   (below 5 when the clients had vanished)")
+    print(
+        f"cursors open meanwhile            {opened:>10,}   (below 5 when the clients had vanished)"
+    )
     return kib <= MOST_KIB and max(seen) <= most and min(done) > 0
 
 
