@@ -190,7 +190,7 @@ async def test_m2_update_many_writes_each_document_once_while_others_are_evicted
     """The evictor's minute and the proxy's ten seconds, in the same proportion but shorter."""
     monkeypatch.setattr(run_module, "KEPT_SECONDS", 0.3)
     monkeypatch.setattr("thermocline_proxy.writes.many.KEPT_SECONDS", 0.3)
-    monkeypatch.setattr("thermocline_proxy.writes.many.IN_CHUNK", 100)
+    monkeypatch.setattr("thermocline_proxy.writes.many.MOST_IDS", 100)
     count = 3_000
     documents = [{"_id": i, "n": 0} for i in range(count)]
     await world.fast.insert_many(documents[: count // 2])
@@ -380,7 +380,7 @@ async def test_nothing_is_sent_under_a_lease_that_is_over(world: DirectWorld) ->
 async def test_m7_update_many_over_a_switch_counts_each_document_once(
     world: DirectWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("thermocline_proxy.writes.many.IN_CHUNK", 10)
+    monkeypatch.setattr("thermocline_proxy.writes.many.MOST_IDS", 10)
     documents = [{"_id": i, "n": 0} for i in range(35)]
     await world.archive.insert_many(documents)
     await world.fast.insert_many(documents[:20])
