@@ -19,7 +19,8 @@ from support.differential.sides import Side
 from support.differential.step import Concern, Limit, Step
 from support.differential.streams import Stream
 
-TRY_SECONDS: Final = 60.0
+TRY_SECONDS: Final = 150.0
+"""Longer than Thermocline repeats a transaction for a namespace that isn't where it is wanted."""
 TRANSIENT: Final = "TransientTransactionError"
 UNTIERED: Final = ("notes", "loose")
 

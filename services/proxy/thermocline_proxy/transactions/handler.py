@@ -24,6 +24,7 @@ from thermocline_proxy.ports import Reply, Request
 from thermocline_proxy.routing.snapshot import Snapshot
 from thermocline_proxy.transactions.finding import find_open
 from thermocline_proxy.transactions.inside import Failed, Inside, bare
+from thermocline_proxy.transactions.patience import Patience
 from thermocline_proxy.transactions.pins import (
     Pin,
     Pins,
@@ -31,6 +32,8 @@ from thermocline_proxy.transactions.pins import (
     api_elements,
     as_of,
     same_activation,
+    sources_of,
+    state_of,
     stated,
 )
 from thermocline_proxy.transactions.reading import read
@@ -80,6 +83,7 @@ class Transactions:
         self._decided = decided
         self._untiered = untiered
         self.pins = Pins()
+        self._patience = Patience()
 
     async def statement(self, request: Request, entry: Entry) -> bytes:
         """Answer one statement of a transaction. Raises ``CommandError``."""
@@ -122,7 +126,7 @@ class Transactions:
         snapshot = await self._settled(request, touches)
         if not snapshot.touches_tiered(touches.all):
             pin = Pin(key, said.number, Tier.ARCHIVE, api=api, started=True)
-            pin.touched |= _sources(touches, snapshot)
+            pin.touched |= sources_of(touches, snapshot)
             self.pins.put(pin)
             self._proxy.observer.count("transaction", Tier.ARCHIVE.value)
             return await self._untiered(request, entry, snapshot)
@@ -141,11 +145,11 @@ class Transactions:
             snapshot = await self._settled(request, touches)
             if not snapshot.touches_tiered(touches.all):
                 raise MustRepeat("a namespace was switched just now")
-            await self._refuse(entry, touches, snapshot, _sources(touches, snapshot))
+            await self._refuse(entry, touches, snapshot, sources_of(touches, snapshot))
             await self._choose_time(request, pin, snapshot)
             if not self._proxy.leases.alive(snapshot):
                 continue
-            pin.touched = set(_sources(touches, snapshot))
+            pin.touched = set(sources_of(touches, snapshot))
             with contextlib.suppress(LeaseLapsed):
                 return await self._serve(request, entry, pin, touches, snapshot)
         raise conflict("what is known of the tiers' coverage became too old again and again")
@@ -168,7 +172,7 @@ class Transactions:
     async def _settled(self, request: Request, touches: Touched) -> Snapshot:
         """A live snapshot under which none of the namespaces is being switched. Raises 112 in the end."""
         snapshot = await self._decided(touches.all, request.deadline)
-        while any(_state(n, snapshot) is None for n in _sources(touches, snapshot)):
+        while any(state_of(n, snapshot) is None for n in sources_of(touches, snapshot)):
             try:
                 snapshot = await self._proxy.leases.wait_for_change(snapshot, request.deadline)
             except CommandError as error:
@@ -181,12 +185,12 @@ class Transactions:
         self, request: Request, entry: Entry, pin: Pin, touches: Touched
     ) -> bytes:
         snapshot = await self._decided(touches.all, request.deadline)
-        fresh = _sources(touches, snapshot) - pin.touched
+        fresh = sources_of(touches, snapshot) - pin.touched
         if snapshot.touches_tiered(frozenset(fresh)):
             await self._abort(pin, request)
             tiered = {n for n in fresh if snapshot.touches_tiered(frozenset({n}))}
-            moving = any(_state(n, snapshot) is None for n in fresh)
-            if moving or on_the_way(pin.touched, tiered, self._proxy.settings().wanted):
+            moving = any(state_of(n, snapshot) is None for n in fresh)
+            if moving or self._soon(pin.touched, tiered):
                 await self._linger(snapshot)
                 raise conflict("a namespace is being switched between the tiers")
             raise tiered_inside(", ".join(sorted(touches.all)))
@@ -195,29 +199,34 @@ class Transactions:
 
     async def _on_fast(self, request: Request, entry: Entry, pin: Pin, touches: Touched) -> bytes:
         assert pin.snapshot is not None
-        fresh = _sources(touches, pin.snapshot) - pin.touched
+        fresh = sources_of(touches, pin.snapshot) - pin.touched
         if fresh:
             live = await self._decided(touches.all, request.deadline)
-            fresh = _sources(touches, live) - pin.touched
+            fresh = sources_of(touches, live) - pin.touched
             for namespace in sorted(fresh):
-                state = _state(namespace, live)
+                state = state_of(namespace, live)
                 if state is None:
                     await self._abort(pin, request)
                     await self._linger(live)
                     raise conflict(f"{namespace} is being switched between the tiers")
                 if state is State.ACTIVE and not same_activation(namespace, live, pin.snapshot):
                     raise conflict(f"{namespace} was switched after the transaction began")
-            await self._refuse(entry, touches, live, _sources(touches, live) | pin.touched)
+            await self._refuse(entry, touches, live, sources_of(touches, live) | pin.touched)
             pin.touched |= fresh
         return await self._serve(request, entry, pin, touches, pin.snapshot)
+
+    def _soon(self, untiered: Iterable[str], tiered: Iterable[str]) -> bool:
+        """Whether all of these are expected to be on one tier soon: a repetition may find them there."""
+        moving = on_the_way(untiered, tiered, self._proxy.settings().wanted)
+        return bool(moving) and self._patience.lasts(moving, self._proxy.gateway.clock())
 
     async def _refuse(
         self, entry: Entry, touches: Touched, snapshot: Snapshot, used: frozenset[str]
     ) -> None:
         """Raise for what a transaction on F that uses these namespaces can't do."""
-        here = sorted(_sources(touches, snapshot))
-        untiered = [n for n in here if _state(n, snapshot) is State.PASSTHROUGH]
-        if untiered and on_the_way(untiered, used - {*untiered}, self._proxy.settings().wanted):
+        here = sorted(sources_of(touches, snapshot))
+        untiered = [n for n in here if state_of(n, snapshot) is State.PASSTHROUGH]
+        if untiered and self._soon(untiered, used - {*untiered}):
             await self._linger(snapshot)
             raise MustRepeat(f"{untiered[0]} isn't yet where the manifest wants it")
         if untiered:
@@ -371,18 +380,6 @@ class Transactions:
         return await self._proxy.exchange.run(
             tier, request.identity, request.command, deadline=request.deadline
         )
-
-
-def _sources(touches: Touched, snapshot: Snapshot) -> frozenset[str]:
-    return frozenset(source for name in touches.all for source in snapshot.sources(name))
-
-
-def _state(namespace: str, snapshot: Snapshot) -> State | None:
-    """``Active``, or ``Passthrough`` (also: untiered); None: on the way, or not known yet."""
-    found = snapshot.tierings.get(namespace)
-    if found is None:
-        return None if namespace in snapshot.listed else State.PASSTHROUGH
-    return None if found.coverage.state is State.PAUSING else found.coverage.state
 
 
 def _of_lookup(error: PyMongoError) -> CommandError:

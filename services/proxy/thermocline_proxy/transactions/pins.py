@@ -8,11 +8,12 @@ from typing import Final
 
 from bson.timestamp import Timestamp
 
-from thermocline_common.coverage import Coverage, Tier
+from thermocline_common.coverage import Coverage, State, Tier
 from thermocline_common.errors import Code, CommandError
 from thermocline_common.ids import DOCUMENT, elements, wrap
 from thermocline_proxy.commands.command import Command, raw_element
 from thermocline_proxy.commands.readconcern import MAJORITY, NONE, SNAPSHOT, read_concern
+from thermocline_proxy.commands.touched import Touched
 from thermocline_proxy.owners import Began, Key, trim
 from thermocline_proxy.ports import Request
 from thermocline_proxy.routing.snapshot import Snapshot
@@ -164,6 +165,19 @@ def let_go(request: Request, held: MutableMapping[Key, Began]) -> None:
     """The application ends its transaction itself."""
     with contextlib.suppress(CommandError):
         held.pop((request.identity, stated(request.command).session), None)
+
+
+def sources_of(touches: Touched, snapshot: Snapshot) -> frozenset[str]:
+    """The collections that a statement uses."""
+    return frozenset(source for name in touches.all for source in snapshot.sources(name))
+
+
+def state_of(namespace: str, snapshot: Snapshot) -> State | None:
+    """``Active``, or ``Passthrough`` (also: untiered); None: on the way, or not known yet."""
+    found = snapshot.tierings.get(namespace)
+    if found is None:
+        return None if namespace in snapshot.listed else State.PASSTHROUGH
+    return None if found.coverage.state is State.PAUSING else found.coverage.state
 
 
 def as_of(snapshot: Snapshot, at: Timestamp) -> Snapshot:

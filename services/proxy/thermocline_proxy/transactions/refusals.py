@@ -63,12 +63,15 @@ def refused(message: str) -> CommandError:
     return CommandError(Code.OperationNotSupportedInTransaction, message)
 
 
-def on_the_way(untiered: Iterable[str], tiered: Iterable[str], wanted: AbstractSet[str]) -> bool:
-    """Whether a transaction over these may soon be on one tier: ``wanted`` are to be tiered, the others not.
+def on_the_way(
+    untiered: Iterable[str], tiered: Iterable[str], wanted: AbstractSet[str]
+) -> frozenset[str]:
+    """Those that are to be switched, so that a transaction over all may soon be on one tier: ``wanted`` are to
+    be tiered, the others not.
 
     Namespaces are switched one after the other, when the mode or their policies change.
     """
-    return any(n in wanted for n in untiered) or any(n not in wanted for n in tiered)
+    return (frozenset(untiered) & wanted) | (frozenset(tiered) - wanted)
 
 
 def untiered_inside(namespace: str) -> CommandError:
