@@ -187,14 +187,9 @@ def test_clients_that_contend_for_hot_and_cold_documents_find_one_order(
         uris = [thermocline.uri(None), thermocline.uri(second.listen)]
         clients = [Client(number, uris) for number in range(THREADS)]
         run_burst(clients, 1)  # cold ones are promoted
-        with fast.client() as here:
-
-            def left() -> bool:
-                return here.shop.orders.count_documents({"_id": {"$in": LEAVING}}) == 0
-
-            wait_until("the cold ones are evicted", left, 60, 0.2)
-        evicted = thermocline.evicted()
-        run_burst(clients, 2)  # and again, now that they have records
+        # What was evicted meanwhile and came back has a record, and stays until the feeder removes that.
+        wait_until("some are evicted", lambda: thermocline.evicted() >= len(LEAVING), 90, 0.2)
+        run_burst(clients, 2)  # again, now with records
         thermocline.wait_applied()
         with thermocline.client() as client, archive.client() as there:
             now = {d["_id"]: d for d in client.shop.orders.find()}
@@ -214,7 +209,6 @@ def test_clients_that_contend_for_hot_and_cold_documents_find_one_order(
         for d in found
     )
     assert min(kinds[kind] for kind in ("insert", "delete", "update")) > 5, kinds
-    assert evicted > 0
     assert len(unknown) < OPERATIONS, "most answers are known"
 
 
