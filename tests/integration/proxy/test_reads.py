@@ -304,13 +304,18 @@ async def test_an_answer_whose_lease_ended_is_thrown_away(bench: ReadBench) -> N
     async def end() -> None:
         bench.leases.end()
 
+    async def open_cursors() -> int:
+        status = await bench.tiers.fast.admin.command("serverStatus")
+        return int(status["metrics"]["cursor"]["open"]["total"])
+
+    before = await open_cursors()
     bench.steps.after["fast find"] = end
     assert await bench.find({"t": {"$gte": FLOOR}}, batchSize=2) == [0, 1]
     assert bench.steps.log == ["fast find", "fast killCursors", "archive find"]
     assert bench.barrier.passes == 1
     assert bench.reasons == ["covered", "lease-ended"]
-    status = await bench.tiers.fast.admin.command("serverStatus")
-    assert status["metrics"]["cursor"]["open"]["total"] == 0
+    # Other tests use these servers too, and what they left open may end meanwhile.
+    assert await open_cursors() <= before
 
 
 async def test_nothing_is_sent_without_a_lease(bench: ReadBench) -> None:
