@@ -86,7 +86,7 @@ def test_services_with_wrong_clocks_say_so_and_answer_right(
                 found = orders.find({"t": {"$gte": age(days)}}, {"_id": 1})
                 assert {d["_id"] for d in found} == hot
 
-        wait_until("warm", lambda: "floor" in (system.coverage(NS) or {}), 60)
+        wait_until("warm", lambda: "floor" in (system.coverage(NS) or {}), 150)
         check()
         for n in (2, 29, 45):
             orders.update_one({"_id": n}, {"$inc": {"v": 1}})
@@ -98,7 +98,7 @@ def test_services_with_wrong_clocks_say_so_and_answer_right(
         orders.insert_one(expected[100])
         check()
         # 45 came in by the update, and is sent away.
-        wait_until("evicted", lambda: system.evicted() > 0 and 45 not in all_ids(fast), 60)
+        wait_until("evicted", lambda: system.evicted() > 0 and 45 not in all_ids(fast), 150)
         check()
         system.wait_applied()
         assert all_ids(archive) == set(expected)
