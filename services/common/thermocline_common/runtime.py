@@ -8,6 +8,7 @@ is taken up again with growing pauses.
 import argparse
 import asyncio
 import contextlib
+import faulthandler
 import logging
 import random
 import signal
@@ -293,6 +294,7 @@ def main(
     """
     arguments = parse_arguments(name, argv, extra)
     logs.configure(arguments.log_level)
+    faulthandler.enable()  # a crash of a library in C leaves a trace
     problems = Problems()
 
     async def start() -> int:
