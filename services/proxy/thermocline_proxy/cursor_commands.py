@@ -8,6 +8,7 @@ from bson.int64 import Int64
 from thermocline_common.coverage import Tier
 from thermocline_common.errors import Code, CommandError
 from thermocline_proxy.awaiting import USUAL_MS, Awaiting
+from thermocline_proxy.commands import snapshots
 from thermocline_proxy.commands.command import Command, element
 from thermocline_proxy.cursors import Home
 from thermocline_proxy.exchange import error_code
@@ -93,6 +94,8 @@ class CursorCommands:
                     yield Home(tier, address)
 
     async def _at(self, home: Home, request: Request, command: Command) -> Reply:
+        # Some drivers repeat the session's snapshot time with each batch.
+        command = snapshots.for_archive(command)
         return await self._proxy.exchange.run(
             home.tier,
             request.identity,

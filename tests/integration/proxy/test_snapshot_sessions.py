@@ -114,6 +114,8 @@ def _another_proxy(system: Thermocline) -> None:
             "$db": "shop",
         }
         assert is_archives(two.ask(more)["cursor"]["atClusterTime"]), "no bare time of the archive"
+        repeated = {**more, "readConcern": at(first["atClusterTime"])}
+        assert two.ask(repeated)["cursor"]["nextBatch"], "as some drivers ask for each batch"
         again = two.ask({**ask, "readConcern": at(first["atClusterTime"])})["cursor"]
         assert again["firstBatch"] == first["firstBatch"]
         assert again["atClusterTime"] == first["atClusterTime"]
