@@ -123,8 +123,17 @@ class World:
                     elif monotonic() - idle_since > 2 * eviction.tools.settings.scan_pause:
                         return  # another pass found nothing, not only this one nothing yet
                     await asyncio.sleep(0 if following is Next.AT_ONCE else 0.02)
+        except TimeoutError as error:
+            raise AssertionError(
+                f"after {seconds:g} s: {eviction.report}, pending {eviction._pending}, records "
+                f"{await self.kinds()}, feeder {self.feeder}, {await self.coverage()}"
+            ) from error
         finally:
             await eviction.tools.members.close()
+
+    async def coverage(self) -> Any:
+        """The coverage document of the namespace."""
+        return await coverage_store.read_one(self.tiers, NS)
 
     async def stall(self, eviction: Eviction) -> None:
         """Turns until one waits for the feeder in vain, all that the test has planned having happened."""

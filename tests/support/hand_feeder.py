@@ -124,6 +124,10 @@ class HandFeeder:
         """Ids that are never replayed, whatever F holds."""
         self._task: asyncio.Task[None] | None = None
 
+    def __repr__(self) -> str:
+        held = "held" if self.held.is_set() else "not held"
+        return f"{held}, quarantine {self.quarantine}, ignored {self.ignored}, {self._task}"
+
     async def replay(self) -> Timestamp:
         """Bring A to F's state of now, then move the checkpoint; the time of F it is at."""
         marker = {"q": {"_id": "epoch"}, "u": {"$inc": {"counter": Int64(1)}}, "upsert": True}
