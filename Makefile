@@ -15,10 +15,10 @@ PYTEST := $(BIN)/pytest
 # A file stays in one process, with servers of its own; most tests wait rather than compute.
 PROCESSES ?= 2
 
-.PHONY: help venv lock demo test failed fmt lint types imports gate differential chaos chaos-defects schedules unit integration protocol compat cases crds fuzz bench check
+.PHONY: help venv lock demo test failed fmt lint types imports gate differential chaos chaos-defects schedules unit integration protocol compat cases crds images manifests e2e fuzz bench check
 
 help: ## this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 venv: $(STAMP) ## .venv with the locked dependencies (only what changed)
 
@@ -31,10 +31,14 @@ $(STAMP): requirements.lock pyproject.toml
 	@rm -f $(VENV)/.installed-*
 	@touch $@
 
-lock: venv ## requirements.lock anew, from pyproject.toml
+COMPILE := $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-annotate --no-header --python-version 3.11 --quiet
+LIKE_ALL := -c requirements.lock pyproject.toml
+lock: venv ## requirements.lock anew, from pyproject.toml, and the parts of it that images need
 	@test -x $(BIN)/uv || $(BIN)/pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip compile pyproject.toml --all-extras --group dev --universal --generate-hashes \
-		--no-emit-index-url --no-annotate --no-header --python-version 3.11 --quiet -o requirements.lock
+	$(COMPILE) pyproject.toml --all-extras --group dev -o requirements.lock
+	$(COMPILE) $(LIKE_ALL) --extra proxy --extra feeder --extra evictor --extra warmer -o images/service/requirements.lock
+	$(COMPILE) $(LIKE_ALL) --extra operator --extra feeder -o images/operator/requirements.lock
+	$(COMPILE) -c requirements.lock --group build -o images/build.lock
 
 demo: venv ## both tiers and all services on this machine, with an application (KEEP=1: stay up)
 	@PYTHONPATH=tests $(BIN)/python -m demo $(if $(KEEP),--keep)
@@ -96,7 +100,21 @@ imports: venv ## import contracts: decision code does no I/O, services are indep
 cases: venv ## docs/cases.md from tests/cases/cases.json
 	@PYTHONPATH=tests $(BIN)/python -m support.cases
 
-crds: venv ## crds/ from the models
+# Docker, podman or anything that builds Dockerfiles; TAG= and REGISTRY= (with a slash) name the images.
+BUILDER ?= docker
+TAG ?= $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' services/common/thermocline_common/__init__.py)
+images: ## both images: BUILDER=docker, REGISTRY=registry.example/ TAG= BASE=python:3.12-slim
+	@for name in service operator; do \
+		$(BUILDER) build -f images/$$name/Dockerfile -t $(REGISTRY)thermocline-$$name:$(TAG) $(if $(BASE),--build-arg BASE=$(BASE)) . || exit 1; done
+
+manifests: venv ## build/manifests/thermocline.yaml from the chart, for those without Helm (NAMESPACE=thermocline VALUES=file)
+	@PYTHONPATH=tests $(BIN)/python -m support.helm manifests $(or $(NAMESPACE),thermocline) $(if $(VALUES),--values $(VALUES))
+
+e2e: venv ## chart, operator and services on a real one-node Kubernetes, as root on Debian (SAMPLE=1: 15 minutes of it)
+	@mkdir -p build; export TMPDIR=$$(mktemp -d $(CURDIR)/build/test-XXXXXX); trap 'rm -rf $$TMPDIR' EXIT; \
+		THERMOCLINE_E2E=$(if $(SAMPLE),sample,all) $(PYTEST) tests/e2e --exitfirst --durations 15
+
+crds: venv ## crds/, its reference page and the chart's template from the models
 	@$(BIN)/python -m thermocline_common.spec.crd crds/
 
 gate: venv ## what no linter looks for: paths of one machine, registry hosts, a stale CRD

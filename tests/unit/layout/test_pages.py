@@ -41,5 +41,5 @@ BASES = [path.parent for path in ROOT.glob("services/*/*/__init__.py")]
 def test_make_targets_that_pages_name_exist() -> None:
     makefile = (ROOT / "Makefile").read_text()
     for page in PAGES:
-        for target in re.findall(r"`make ([a-z]+)", (ROOT / page).read_text()):
+        for target in re.findall(r"`make ([a-z0-9-]+)", (ROOT / page).read_text()):
             assert f"\n{target}:" in makefile, f"{page}: make {target}"

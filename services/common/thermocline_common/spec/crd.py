@@ -19,6 +19,7 @@ from thermocline_common.spec.schema import structural, validations
 PLURAL: Final = "tieredreplicasets"
 CRD_FILE: Final = f"{names.GROUP}_{PLURAL}.yaml"
 PAGE_FILE: Final = "tieredreplicaset.md"
+TEMPLATE_FILE: Final = "crds.yaml"
 
 _COLUMNS: Final = (
     ("Phase", "string", ".status.phase", 0),
@@ -103,27 +104,48 @@ def render_crd() -> str:
     return head + str(body)
 
 
-def files(crds: Path, reference: Path) -> dict[Path, str]:
+def render_template() -> str:
+    """The CRD as a template of the Helm chart, which keeps it when a release is uninstalled.
+
+    A template and not the chart's folder ``crds/``, which Helm never upgrades.
+    """
+    crd = render_crd().replace("{{", '{{ "{{" }}')
+    name = f"metadata:\n  name: {PLURAL}.{names.GROUP}\n"
+    kept = (
+        f'{name}  labels:\n    {{{{- include "thermocline.labels" . | nindent 4 }}}}\n'
+        "  annotations:\n    helm.sh/resource-policy: keep\n"
+    )
+    return f"{{{{- if .Values.crds.create }}}}\n{crd.replace(name, kept, 1)}{{{{- end }}}}\n"
+
+
+def files(crds: Path, reference: Path, chart: Path) -> dict[Path, str]:
     """What is to be written, by path."""
     schema = structural(Spec, "spec")
-    return {crds / CRD_FILE: render_crd(), reference / PAGE_FILE: reference_page(schema)}
+    return {
+        crds / CRD_FILE: render_crd(),
+        reference / PAGE_FILE: reference_page(schema),
+        chart / "templates" / TEMPLATE_FILE: render_template(),
+    }
 
 
 def main(argv: list[str] | None = None) -> int:
     """Write the files, or check them; 1 where they are stale."""
     parser = argparse.ArgumentParser(
         "python -m thermocline_common.spec.crd",
-        description="CRD and reference page from the models",
+        description="CRD, reference page and the chart's template from the models",
     )
     parser.add_argument("crds", nargs="?", type=Path, default=Path("crds"))
     parser.add_argument("--reference", type=Path, help="(docs/reference beside it)")
+    parser.add_argument("--chart", type=Path, help="(charts/thermocline beside it)")
     parser.add_argument(
         "--check", action="store_true", help="write nothing; fail where a file is stale"
     )
     arguments = parser.parse_args(argv)
-    reference = arguments.reference or arguments.crds.resolve().parent / "docs" / "reference"
+    beside = arguments.crds.resolve().parent
+    reference = arguments.reference or beside / "docs" / "reference"
+    chart = arguments.chart or beside / "charts" / "thermocline"
     stale = 0
-    for path, text in files(arguments.crds, reference).items():
+    for path, text in files(arguments.crds, reference, chart).items():
         if path.is_file() and path.read_text("utf-8") == text:
             continue
         if arguments.check:
