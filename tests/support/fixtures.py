@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import pytest
+from pymongo.errors import OperationFailure
 
 from support import accounts
 from support.binaries import NoMongodError, find_mongod
