@@ -1,16 +1,14 @@
 """Manifests: the cases of ``tests/cases/manifests.json``, odd files, and what must never be shown."""
 
-import copy
 import datetime as dt
 import json
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from hypothesis import given, strategies as st
 
+from support.manifests import CASES, patched
 from thermocline_common import names
 from thermocline_common.spec.manifest import (
     ManifestError,
@@ -26,25 +24,6 @@ from thermocline_common.spec.models import (
     Keep,
     Mode,
 )
-
-CASES: dict[str, Any] = json.loads(
-    (Path(__file__).parents[2] / "cases" / "manifests.json").read_text("utf-8")
-)
-
-
-def patched(patch: list[list[Any]]) -> dict[str, Any]:
-    """The base with values put at paths; null takes the field out."""
-    value: Any = copy.deepcopy(CASES["base"])
-    for path, new in patch:
-        parts = [int(p) if p.isdigit() else p for p in re.findall(r"[^.\[\]]+", path)]
-        inner = value
-        for part in parts[:-1]:
-            inner = inner[part]
-        if new is None:
-            del inner[parts[-1]]
-        else:
-            inner[parts[-1]] = new
-    return dict(value)
 
 
 @pytest.mark.parametrize("case", CASES["good"], ids=lambda case: case["name"])
