@@ -1,7 +1,9 @@
 """The Helm chart: what it makes of its values, and that it agrees with the operator and the CRD."""
 
 import re
+import subprocess
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ import yaml
 
 from support import helm
 from thermocline_common import __version__
+from thermocline_operator.options import Options, parse_options
 from thermocline_operator.rights import RIGHTS, WITHOUT_CALL, Place, Right
 
 ALERTS = yaml.safe_load((helm.CHART / "files" / "alerts.yaml").read_text())
@@ -104,6 +107,19 @@ class TestRights:
         pod = one(objects, "Deployment")["spec"]["template"]["spec"]
         assert pod["serviceAccountName"] == account["name"]
 
+    def test_the_page_on_security_lists_them(self) -> None:
+        rows = re.findall(
+            r"^\| (\S+) \| `(\S+)` \| ([a-z ]+) \|",
+            (helm.ROOT / "docs/security.md").read_text(),
+            re.M,
+        )
+        listed = {
+            ("" if group == "core" else group, resource, verb)
+            for group, resource, verbs in rows
+            for verb in verbs.split()
+        }
+        assert listed == stated(*Place)
+
     def test_none_where_someone_else_grants_them(self) -> None:
         objects = helm.template("--set", "rbac.create=false")
         assert not [thing for thing in objects if "Role" in thing["kind"]]
@@ -122,6 +138,23 @@ class TestCrd:
     def test_is_left_out_on_request(self) -> None:
         objects = helm.template("--set", "crds.create=false")
         assert not of_kind(objects, "CustomResourceDefinition")
+
+
+def test_the_operator_takes_its_arguments() -> None:
+    pod = one(helm.template(*EVERYTHING, namespace="ops"), "Deployment")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["command"] == ["thermocline-operator"]
+    assert parse_options(container["args"], {}) == Options(
+        service_image=f"thermocline-service:{__version__}",
+        lease_namespace="ops",
+        lease_name="thermocline-operator",
+        watch_namespaces=("crm", "shop"),
+        image_pull_secrets=("registry",),
+        network_policies=True,
+        egress_cidrs=("10.1.0.0/16",),
+    )
+    everything = one(helm.template("--set", "clusterWide=true"), "Deployment")["spec"]["template"]
+    assert parse_options(everything["spec"]["containers"][0]["args"], {}).watch_namespaces == ()
 
 
 class TestPods:
@@ -227,6 +260,22 @@ class TestAlerts:
             for rule in group["rules"]:
                 anchor = f"docs/runbooks.md#{rule['alert'].lower()}"
                 assert rule["annotations"]["runbook"] == anchor
+
+    def test_promtool_takes_them_and_they_fire_when_they_should(self, tmp_path: Path) -> None:
+        promtool = helm.promtool()
+        if promtool is None:
+            pytest.skip("no promtool, and no Debian package of it")
+        rules = (helm.CHART / "files" / "alerts.yaml").read_text()
+        (tmp_path / "alerts.yaml").write_text(rules)
+        cases = Path(__file__).with_name("alerts.yaml").read_text()
+        (tmp_path / "cases.yaml").write_text(cases)
+        for command in (["check", "rules", "alerts.yaml"], ["test", "rules", "cases.yaml"]):
+            done = subprocess.run(
+                [promtool, *command], cwd=tmp_path, capture_output=True, text=True, timeout=60
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+        alerts = {rule["alert"] for group in ALERTS["groups"] for rule in group["rules"]}
+        assert alerts == set(re.findall(r"alertname: (\w+)", cases)), "each fires in a case"
 
     def test_every_metric_is_made_by_a_service(self) -> None:
         code = "\n".join(
