@@ -16,7 +16,7 @@ import pytest
 from support import accounts
 from support.e2e.application import OLD_ORDERS, Application, Said
 from support.e2e.cluster import CHART, NEXT_TAG, Cluster, NotSo, wait_until
-from support.e2e.tiered import Resource, secret
+from support.e2e.tiered import Resource, chart_values, secret
 from support.e2e.tiers import Tiers
 
 OPERATOR: Final = "thermocline"
@@ -24,18 +24,6 @@ RECENT_ORDERS: Final = 200
 COMPONENTS: Final = ("proxy", "feeder", "evictor", "warmer")
 READY_SECONDS: Final = 60
 """From ``kubectl apply`` to ``Ready=True``."""
-
-
-def chart_values(tag: str = "e2e", **more: str) -> list[str]:
-    values = {
-        "image.repository": "localhost/thermocline-operator",
-        "image.tag": "e2e",
-        "serviceImage.repository": "localhost/thermocline-service",
-        "serviceImage.tag": tag,
-        "watchNamespaces": "{shop}",
-        **more,
-    }
-    return [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
 
 
 def seed(tiers: Tiers) -> None:
@@ -63,7 +51,7 @@ def in_fast_tier(tiers: Tiers, **query: Any) -> int:
 
 def pods_of(cluster: Cluster, shop: Resource) -> dict[str, str]:
     """The uid of each of the resource's pods, by name."""
-    found = cluster.pods(shop.namespace, f"thermocline.io/resource={shop.name}")
+    found = cluster.pods(shop.namespace, shop.all_pods)
     return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in found}
 
 
@@ -125,7 +113,7 @@ def test_a_person_finds_what_was_made(cluster: Cluster, shop: Resource) -> None:
         "-n", shop.namespace, "get", "trs", shop.name, "--subresource=scale", "-o", "json"
     )
     assert json.loads(scale)["status"]["replicas"] == 2
-    for pod in cluster.pods(shop.namespace, f"thermocline.io/resource={shop.name}"):
+    for pod in cluster.pods(shop.namespace, shop.all_pods):
         assert pod["spec"]["automountServiceAccountToken"] is False
         assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
         for container in pod["spec"]["containers"]:
@@ -362,13 +350,15 @@ def test_a_deletion_drains(cluster: Cluster, tiers: Tiers, shop: Resource) -> No
     with tiers.archive.client() as client:
         orders = client["shop"]["orders"]
         names = {"$nin": ["old", "recent", "last"]}
-        assert orders.count_documents({"app": names}) == said.documents
+        assert said.documents is not None
+        found = orders.count_documents({"app": names})
+        assert said.documents <= found <= said.documents + said.doubtful
         assert orders.count_documents({"app": "last"}) == 1
         assert orders.count_documents({"app": "old"}) == OLD_ORDERS
         assert orders.count_documents({"app": "recent"}) == RECENT_ORDERS
     wait_until(
         "its pods are gone",
-        lambda: not cluster.items("pods", shop.namespace, f"thermocline.io/resource={shop.name}"),
+        lambda: not cluster.items("pods", shop.namespace, shop.all_pods),
         90,
     )
 

@@ -13,8 +13,9 @@
 {{- end -}}
 {{- end -}}
 
+{{/* Not the name that services' pods have: a resource may be called like the release. */}}
 {{- define "thermocline.selector" -}}
-app.kubernetes.io/name: {{ include "thermocline.name" . }}
+app.kubernetes.io/name: thermocline-operator
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: operator
 {{- end -}}

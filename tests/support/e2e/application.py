@@ -14,7 +14,7 @@ OLD_ORDERS: Final = 600
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One line of the application."""
+    """One line of the application. ``doubtful``: documents whose last write failed, of which it knows nothing."""
 
     operations: int
     failed: int
@@ -22,6 +22,7 @@ class Said:
     wrong: tuple[str, ...]
     slowest: float
     documents: int | None
+    doubtful: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,7 @@ class Application:
             tuple(last["wrong"]),
             last["slowest"],
             last.get("documents"),
+            last.get("doubtful", 0),
         )
 
     def works(self, *, after: Said, operations: int = 40, seconds: float = 60) -> Said:

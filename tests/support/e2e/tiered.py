@@ -12,6 +12,19 @@ from support.e2e.cluster import Cluster, wait_until
 from support.e2e.tiers import Member, Tiers
 
 
+def chart_values(tag: str = "e2e", **more: str) -> list[str]:
+    """Arguments of helm: the cluster's images, that of the services with ``tag``, and further values."""
+    values = {
+        "image.repository": "localhost/thermocline-operator",
+        "image.tag": "e2e",
+        "serviceImage.repository": "localhost/thermocline-service",
+        "serviceImage.tag": tag,
+        "watchNamespaces": "{shop}",
+        **more,
+    }
+    return [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
+
+
 def secret(name: str, namespace: str, **values: str) -> dict[str, Any]:
     """A Secret; ``_`` in a key's name stands for a dot."""
     data = {
@@ -81,6 +94,11 @@ class Resource:
     def proxy(self) -> str:
         """The Service's host and port."""
         return f"{self.name}-proxy.{self.namespace}:27017"
+
+    @property
+    def all_pods(self) -> str:
+        """Selects the pods of all its services."""
+        return f"thermocline.io/resource={self.name}"
 
     def selector(self, component: str) -> str:
         """Selects the pods of a service."""

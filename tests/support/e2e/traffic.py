@@ -19,7 +19,7 @@ from pymongo.errors import PyMongoError
 
 THREADS = 2
 PAUSE = 0.03
-KEPT = 400
+KEPT = 60
 """Documents of its own that a thread keeps, at most."""
 STOP = Path("/tmp/stop")
 
@@ -160,7 +160,8 @@ def main() -> None:
         print(report.line(), flush=True)
         time.sleep(1)
     documents = sum(worker.verify() for worker in workers)
-    print(report.line(final=True, documents=documents), flush=True)
+    doubtful = sum(len(worker.doubtful) for worker in workers)
+    print(report.line(final=True, documents=documents, doubtful=doubtful), flush=True)
     while True:  # the log is to be read yet
         time.sleep(60)
 
