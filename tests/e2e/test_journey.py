@@ -234,6 +234,7 @@ def test_the_operator_is_killed(cluster: Cluster, shop: Resource, application: A
     assert shop.row()["READY"] == "True"
 
 
+@pytest.mark.whole
 def test_the_operator_is_frozen(cluster: Cluster, shop: Resource, application: Application) -> None:
     before, pods = application.said(), pods_of(cluster, shop)
     (pid,) = cluster.pids("bin/thermocline-operator")

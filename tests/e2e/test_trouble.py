@@ -1,6 +1,9 @@
 """What a person is told where something is wrong: Secrets, specs, names, nodes. One resource never holds up another."""
 
+import json
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -159,3 +162,23 @@ def test_pause_and_passthrough(trouble: Resource) -> None:
     trouble.wait_for_row(PHASE="Paused", seconds=60)
     trouble.patch({"paused": False, "mode": "Passthrough"})
     trouble.wait_for_row(PHASE="Passthrough", READY="True", seconds=90)
+
+
+@pytest.mark.whole
+def test_idle_means_no_writes_and_little_memory(cluster: Cluster) -> None:
+    def versions() -> dict[str, str]:
+        kinds = "trs,deployments,configmaps,services,secrets,pods,events,poddisruptionbudgets"
+        text = cluster.kubectl("-n", NAMESPACE, "get", kinds, "-o", "json")
+        return {
+            f"{item['kind']}/{item['metadata']['name']}": item["metadata"]["resourceVersion"]
+            for item in json.loads(text)["items"]
+        }
+
+    time.sleep(30)  # numbers are written at most every 15 s
+    before = versions()
+    time.sleep(150)
+    assert versions() == before
+    (pid,) = cluster.pids("bin/thermocline-operator")
+    (line,) = [x for x in Path(f"/proc/{pid}/status").read_text().splitlines() if "VmRSS" in x]
+    print(line)
+    assert int(line.split()[1]) < 150 * 1024
