@@ -3,7 +3,7 @@
 import argparse
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +23,7 @@ class Options:
     image_pull_policy: str = "IfNotPresent"
     image_pull_secrets: tuple[str, ...] = ()
     lease_name: str = "thermocline-operator"
-    admin: Address = Address("0.0.0.0", 8080)  # noqa: S104 (probes and scrapes come from outside)
+    admin: Address = field(default_factory=lambda: Address.parse(":8080"))
     network_policies: bool = False
     egress_cidrs: tuple[str, ...] = ()
     log_level: str = "info"

@@ -34,19 +34,24 @@ RIGHTS: Final = (
     _right("thermocline.io", "tieredreplicasets", "get list watch patch", "patch: the finalizer"),
     _right("thermocline.io", "tieredreplicasets/status", "update", "what it found"),
     _right("", "namespaces", "get", "whether it is being deleted"),
-    _right("", "configmaps", "list watch create patch", "the manifest that the services follow"),
-    _right("", "services", "list watch create patch", "where applications connect"),
+    _right(
+        "", "configmaps", "get list watch create patch", "the manifest that the services follow"
+    ),
+    _right("", "services", "get list watch create patch", "where applications connect"),
     _right("", "secrets", "get create patch", "credentials for a drain; the binding Secret"),
     _right("", "pods", "list watch patch", "patch: so that a kubelet updates files at once"),
     _right("", "events", "create patch", "what happened, for people"),
-    _right("apps", "deployments", "list watch create patch", "the services"),
+    _right("apps", "deployments", "get list watch create patch", "the services"),
     _right(
-        "policy", "poddisruptionbudgets", "list watch create patch delete", "budget of the proxies"
+        "policy",
+        "poddisruptionbudgets",
+        "get list watch create patch delete",
+        "budget of the proxies",
     ),
     _right(
         "networking.k8s.io",
         "networkpolicies",
-        "list watch create patch delete",
+        "get list watch create patch delete",
         "who may reach the services",
     ),
     Right(

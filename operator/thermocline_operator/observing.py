@@ -1,0 +1,116 @@
+"""Reads everything that one turn decides on, and makes facts of it."""
+
+import datetime as dt
+from typing import Final
+
+from thermocline_operator.api import NAMESPACES, PODS, Api
+from thermocline_operator.certificates import certificate_ends
+from thermocline_operator.memory import Body, Memory
+from thermocline_operator.plan import deletion, labels
+from thermocline_operator.plan.drift import digest
+from thermocline_operator.plan.labels import Component
+from thermocline_operator.plan.objects import KINDS
+from thermocline_operator.plan.source import Resource
+from thermocline_operator.plan.volumes import secret_names
+from thermocline_operator.reports import Reporter
+from thermocline_operator.status import objects
+from thermocline_operator.status.facts import Ending, Facts, Pod
+from thermocline_operator.workqueue import Key
+
+EXPIRY_DAYS: Final = 14
+_LISTED: Final = ("ConfigMap", "Service", "PodDisruptionBudget", "Deployment")
+
+
+async def read_world(api: Api, memory: Memory, key: Key, *, network_policies: bool) -> None:
+    """The owned objects, pods, named Secrets and the namespace, as they are now."""
+    namespace, name = key
+    selector = f"{labels.RESOURCE_LABEL}={name}"
+    live: dict[tuple[str, str], Body] = {}
+    kinds = [*_LISTED, "NetworkPolicy"] if network_policies else _LISTED
+    for kind in kinds:
+        for body in await api.list_labelled(KINDS[kind], namespace, selector):
+            live[kind, body["metadata"]["name"]] = body
+    binding = labels.binding_secret(name)
+    found = await api.get(KINDS["Secret"], namespace, binding)
+    if found is not None:
+        live["Secret", binding] = {"apiVersion": "v1", "kind": "Secret", **found}
+    memory.live = live
+    memory.pods = await api.list_labelled(PODS, namespace, selector)
+    own = await api.get(NAMESPACES, None, namespace)
+    memory.terminating = own is None or own["metadata"].get("deletionTimestamp") is not None
+
+
+async def read_inputs(api: Api, memory: Memory, resource: Resource) -> None:
+    """The Secrets that the resource names; and what tells where its tiers live."""
+    secrets: dict[str, Body | None] = {}
+    for name in secret_names(resource):
+        secrets[name] = await api.get(KINDS["Secret"], resource.namespace, name)
+    memory.secrets = secrets
+    credentials = objects.credential_files(resource, secrets)
+    if all(body is not None for body in secrets.values()):
+        memory.credentials = credentials
+    seen = set(memory.services)
+    for name in deletion.short_services(resource) - seen:
+        if await api.get(KINDS["Service"], resource.namespace, name) is not None:
+            seen.add(name)
+    memory.services = frozenset(seen)
+
+
+def files_digest(memory: Memory, resource: Resource) -> str:
+    """What the pods' files are made of."""
+    manifest = memory.live.get(("ConfigMap", labels.config_map(resource.name)), {}).get("data")
+    versions = {
+        name: None if body is None else body["metadata"]["resourceVersion"]
+        for name, body in memory.secrets.items()
+    }
+    return digest([manifest, versions])
+
+
+def pods_of(memory: Memory, reporter: Reporter) -> tuple[Pod, ...]:
+    """The pods with their last reports, and the operator's own drain as one of them."""
+    found = [
+        pod
+        for body in memory.pods
+        if (pod := objects.pod_of(body, *reporter.last(body))) is not None
+    ]
+    if memory.outside is not None:
+        found.append(
+            Pod("the operator itself", Component.FEEDER, ready=True, report=memory.outside)
+        )
+    return tuple(found)
+
+
+def facts_of(
+    memory: Memory,
+    body: Body,
+    reporter: Reporter,
+    ending: Ending = Ending.NONE,
+    ending_text: str = "",
+) -> Facts:
+    """Everything that the status is decided from."""
+    resource = memory.resource
+    generation = int(body["metadata"].get("generation", 0))
+    deployments = [
+        found
+        for (kind, _), item in sorted(memory.live.items())
+        if kind == "Deployment" and (found := objects.deployment_of(item)) is not None
+    ]
+    ends = {} if resource is None else certificate_ends(memory.secrets)
+    soon = dt.datetime.now(dt.UTC) + dt.timedelta(days=EXPIRY_DAYS)
+    return Facts(
+        name=body["metadata"]["name"],
+        generation=generation,
+        spec=None if resource is None else resource.spec,
+        problems=memory.problems,
+        pods=pods_of(memory, reporter),
+        deployments=tuple(deployments),
+        secrets=() if resource is None else objects.secret_troubles(resource, memory.secrets),
+        conflicts=tuple(memory.conflicts),
+        refused=tuple((kind, name, why) for (kind, name), why in memory.refused.items()),
+        applied=memory.complete,
+        pending=memory.pending,
+        ending=ending,
+        ending_text=ending_text,
+        not_after={name: end.strftime("%Y-%m-%dT%H:%M:%SZ") for name, end in ends.items()},
+        expiring=tuple(sorted(name for name, end in ends.items() if end < soon)),
+    )
