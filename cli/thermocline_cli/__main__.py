@@ -1,4 +1,4 @@
-"""The program ``thermocline``: checks manifests, explains where commands go, releases namespaces."""
+"""The program ``thermocline``: checks manifests and connection strings, explains where commands go, releases namespaces."""
 
 import datetime as dt
 import enum
@@ -10,6 +10,7 @@ import typer
 from pymongo.errors import PyMongoError
 
 from thermocline_cli import output
+from thermocline_cli.checking import check_text
 from thermocline_cli.commands import CommandTextError, parse_command
 from thermocline_cli.explain import assume, explain as explain_command
 from thermocline_cli.release import release as release_namespaces, standing
@@ -18,6 +19,7 @@ from thermocline_common.durations import DurationError, parse_duration
 from thermocline_common.errors import ConfigError
 from thermocline_common.manifest import load_manifest
 from thermocline_common.spec.manifest import Manifest, ManifestError, Problem, parse_text
+from thermocline_common.uri.options import Place
 from thermocline_common.uri.render import redact
 
 INVALID = 1
@@ -30,6 +32,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+uri_app = typer.Typer(help="Connection strings.", no_args_is_help=True)
+app.add_typer(uri_app, name="uri")
 
 
 class Format(enum.StrEnum):
@@ -139,6 +144,31 @@ def explain(
         to.print(output.as_json(explanation))
     else:
         output.print_explanation(to, explanation)
+
+
+@uri_app.command("check")
+def uri_check(
+    text: Annotated[
+        str, typer.Argument(metavar="URI", help="A connection string, or - for standard input.")
+    ],
+    place: Annotated[
+        Place,
+        typer.Option(help="client: an application's; manifest: a tier's in a resource."),
+    ] = Place.CLIENT,
+    form: FormatOption = Format.TEXT,
+) -> None:
+    """Print what a connection string comes to, or every mistake in it; exit 1 if there is one.
+
+    Stricter than drivers: what they ignore or only warn about is a mistake. No password is printed.
+    """
+    found = check_text(sys.stdin.read().strip("\r\n") if text == "-" else text, place)
+    to = output.console()
+    if form is Format.JSON:
+        to.print(output.as_json(found))
+    else:
+        output.print_checked(to, found)
+    if found.problems:
+        raise typer.Exit(INVALID)
 
 
 @app.command()

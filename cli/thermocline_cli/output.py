@@ -6,9 +6,12 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
+from thermocline_cli.checking import Checked, clip
 from thermocline_cli.explain import Explanation
 from thermocline_cli.release import Standing
 from thermocline_common.spec.problems import Problem
@@ -53,6 +56,37 @@ def print_explanation(to: Console, explanation: Explanation) -> None:
         to.print("  waits until the archive has every acknowledged write (archiveReads: Strict)")
     if explanation.error is not None:
         to.print(f"  error: {explanation.error}")
+
+
+def print_checked(to: Console, found: Checked) -> None:
+    """The options in force as a table; or each mistake below a caret."""
+    for problem in found.problems:
+        line, indent = clip(found.uri, problem.start)
+        to.print(line)
+        marks = "^" * max(1, min(problem.end - problem.start, len(line) - indent))
+        to.print(Text.assemble(" " * indent, (marks, "red")))
+        to.print(f"at character {problem.start + 1}: {problem.reason}")
+        to.print(Text.assemble("remedy: ", (problem.remedy, "green")))
+    if found.problems:
+        return
+    to.print(Text.assemble((f"{found.uri}: ", "bold"), ("good", "green")))
+    for name, value in (
+        ("hosts", ", ".join(found.hosts)),
+        ("user", found.user),
+        ("database", found.database),
+    ):
+        if value is not None:
+            to.print(f"  {name}: {value}")
+    table = Table("option", "value", "", box=SIMPLE_HEAD, pad_edge=False)
+    for option in found.options:
+        shown = option.value if isinstance(option.value, str) else json.dumps(option.value)
+        table.add_row(
+            option.name,
+            shown,
+            "" if option.given else "default",
+            style=None if option.given else "dim",
+        )
+    to.print(table)
 
 
 def print_standing(to: Console, found: Sequence[Standing]) -> None:

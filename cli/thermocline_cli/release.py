@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from thermocline_common import doubts
+from thermocline_common.access import Access
 from thermocline_common.clients import close_tiers, open_tiers
 from thermocline_common.coverage import Doubt
 from thermocline_common.coverage_store import read_all
@@ -29,7 +30,7 @@ def standing(manifest: Manifest, credentials: Path | None) -> list[Standing]:
 
 
 async def _standing(manifest: Manifest, credentials: Path | None) -> list[Standing]:
-    tiers = open_tiers(manifest, credentials, APP_NAME)
+    tiers = open_tiers(manifest, Access.load(manifest, credentials), APP_NAME)
     try:
         coverages = await read_all(tiers)
     finally:
@@ -51,7 +52,7 @@ def release(
 async def _release(
     manifest: Manifest, credentials: Path | None, namespaces: Sequence[str]
 ) -> list[Standing]:
-    tiers = open_tiers(manifest, credentials, APP_NAME)
+    tiers = open_tiers(manifest, Access.load(manifest, credentials), APP_NAME)
     try:
         found = []
         for namespace in namespaces:

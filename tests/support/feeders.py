@@ -14,9 +14,11 @@ from prometheus_client import CollectorRegistry
 
 from support.mongod import ReplicaSet
 from support.services import Manifest
+from thermocline_common.access import Access
 from thermocline_common.clock import monotonic
 from thermocline_common.coverage import Coverage, State
 from thermocline_common.coverage_store import read_one
+from thermocline_common.credentials import AllCredentials
 from thermocline_common.health import Heartbeat, Problems
 from thermocline_common.manifest import ManifestFollower
 from thermocline_common.runtime import Context
@@ -72,6 +74,7 @@ class Feeder:
             CollectorRegistry(),
             arguments,
             Problems(),
+            Access(AllCredentials({}), {}),
         )
         self.service = FeederService(
             arguments, settings=self.settings, admission=nothing_against_it, pause=self.pause

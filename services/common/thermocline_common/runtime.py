@@ -14,13 +14,16 @@ import random
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry
 
 from thermocline_common import __version__, admin, admission_checks, clients, logs, tier_watch
+from thermocline_common.access import Access
 from thermocline_common.clock import monotonic
 from thermocline_common.coverage import Tier
+from thermocline_common.credential_watch import CredentialWatch
 from thermocline_common.errors import ConfigError
 from thermocline_common.health import Heartbeat, Problems
 from thermocline_common.manifest import ManifestFollower
@@ -68,6 +71,7 @@ class Context:
     """What a service works with.
 
     ``stop`` is set by SIGTERM or SIGINT. ``tiers`` stay open until :meth:`Service.run` has ended.
+    ``access``: certificates and log-ins, kept up to date with the files.
     """
 
     manifest: ManifestFollower
@@ -77,6 +81,7 @@ class Context:
     registry: CollectorRegistry
     arguments: argparse.Namespace
     problems: Problems
+    access: Access
     exit_code: int = 0
 
     async def stopping(self, seconds: float) -> bool:
@@ -102,6 +107,7 @@ class _Process:
     service: Service | None = None
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     metrics: CommonMetrics | None = None
+    credentials: CredentialWatch | None = None
 
     def ready(self) -> bool:
         return self.service is not None and not self.stop.is_set() and self.service.ready()
@@ -122,6 +128,7 @@ class _Process:
             heartbeat_age_seconds=round(self.heartbeat.age, 3),
             problems=dict(self.problems.current),
             tiers=self.tier_status,
+            credentials={} if self.credentials is None else dict(self.credentials.status()),
         ).document(own)
 
     def fresh_registry(self) -> CollectorRegistry:
@@ -140,24 +147,30 @@ class _Process:
                 await asyncio.wait_for(self.stop.wait(), min(1.0, left))
         self.heartbeat.beat()
 
-    async def open_tiers(self) -> Tiers | None:
-        """Both tiers, as soon as their credentials are complete; None: told to stop before."""
+    @property
+    def _listens(self) -> bool:
+        """Whether applications connect to this service."""
+        return self.name == "proxy"
+
+    async def open_tiers(self) -> tuple[Access, Tiers] | None:
+        """Both tiers, as soon as the credentials are complete; None: told to stop before."""
         while not self.stop.is_set():
             try:
                 manifest = self.manifest.current
+                access = Access.load(manifest, self.arguments.credentials, listener=self._listens)
                 tiers = clients.open_tiers(
                     manifest,
-                    self.arguments.credentials,
+                    access,
                     f"thermocline-{self.name}",
                     # The other services open few connections, whatever happens.
-                    manifest.spec.proxy.own_connections if self.name == "proxy" else None,
+                    manifest.spec.proxy.own_connections if self._listens else None,
                 )
             except ConfigError as error:
                 self.problems.set("credentials", str(error))
                 await self.pause(1.0)
             else:
                 self.problems.clear("credentials")
-                return tiers
+                return access, tiers
         return None
 
     async def supervise(self) -> int:
@@ -165,10 +178,19 @@ class _Process:
         pause = 0.5
         while not self.stop.is_set():
             began = monotonic()
-            tiers = await self.open_tiers()
-            if tiers is None:
+            opened = await self.open_tiers()
+            if opened is None:
                 break
+            access, tiers = opened
             registry = self.fresh_registry()
+            self.credentials = CredentialWatch(
+                access,
+                lambda: self.manifest.current,
+                self.arguments.credentials,
+                self.problems,
+                registry,
+                listener=self._listens,
+            )
             self.service = self.factory(self.arguments)
             context = Context(
                 self.manifest,
@@ -178,8 +200,12 @@ class _Process:
                 registry,
                 self.arguments,
                 self.problems,
+                access,
             )
-            watch = asyncio.create_task(self._watch(tiers))
+            watches = [
+                asyncio.create_task(self._watch(tiers, access)),
+                asyncio.create_task(self.credentials.run()),
+            ]
             try:
                 await self.service.run(context)
             except Exception as error:
@@ -191,10 +217,11 @@ class _Process:
             else:
                 return context.exit_code
             finally:
-                watch.cancel()
-                for result in await asyncio.gather(watch, return_exceptions=True):
+                for watch in watches:
+                    watch.cancel()
+                for result in await asyncio.gather(*watches, return_exceptions=True):
                     if isinstance(result, Exception):
-                        log.error("watching the tiers failed", exc_info=result)
+                        log.error("watching tiers or credentials failed", exc_info=result)
                 await clients.close_tiers(tiers)
             if monotonic() - began > 2 * LONGEST_PAUSE:
                 pause = 0.5
@@ -202,12 +229,9 @@ class _Process:
             pause = min(LONGEST_PAUSE, pause * 2)
         return 0
 
-    async def _diagnose(self, tier: Tier) -> list[Problem]:
+    async def _diagnose(self, access: Access, tier: Tier) -> list[Problem]:
         open_member = clients.member_opener(
-            self.manifest.current,
-            self.arguments.credentials,
-            f"thermocline-{self.name}",
-            log_in=False,
+            self.manifest.current, access, f"thermocline-{self.name}", log_in=False
         )
         try:
             return await admission_checks.diagnose(tier, self.manifest.current, open_member)
@@ -215,12 +239,14 @@ class _Process:
             log.debug("no diagnosis", extra={"reason": str(error)})
             return []
 
-    async def _watch(self, tiers: Tiers) -> None:
+    async def _watch(self, tiers: Tiers, access: Access) -> None:
         """Keep the status of both tiers, and what the manifest asks for that needs a restart, up to date."""
         used = self.manifest.current.spec
         steady = monotonic()
         while True:
-            self.tier_status |= await tier_watch.look(tiers, self.problems, self._diagnose)
+            self.tier_status |= await tier_watch.look(
+                tiers, self.problems, partial(self._diagnose, access)
+            )
             metrics = self.metrics
             if metrics is not None:
                 for tier in tier_watch.TIERS:
@@ -228,13 +254,17 @@ class _Process:
                 metrics.generation.set(self.manifest.applied_generation)
                 metrics.problems.set(len(self.problems.current))
             now = self.manifest.current.spec
-            if (now.archive, now.fast_tier) != (used.archive, used.fast_tier):
-                self.problems.set(
-                    "restart",
-                    "spec.archive or spec.fastTier has changed; restart this service to use it",
+            changed = [
+                field
+                for field, one, other in (
+                    ("spec.archive", now.archive, used.archive),
+                    ("spec.fastTier", now.fast_tier, used.fast_tier),
+                    ("spec.proxy.tls", now.proxy.tls, used.proxy.tls),
                 )
-            else:
-                self.problems.clear("restart")
+                if one != other and (self._listens or field != "spec.proxy.tls")
+            ]
+            text = f"{' and '.join(changed)} changed; restart this service to use it"
+            self.problems.put("restart", text if changed else None)
             if monotonic() - steady > LONGEST_PAUSE:
                 self.problems.clear("service")
             await asyncio.sleep(2.0)

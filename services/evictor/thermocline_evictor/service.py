@@ -198,7 +198,7 @@ class EvictorService:
 def _member_opener(context: Context) -> Callable[[str], AsyncMongoClient[dict[str, Any]]]:
     """Clients of single members, with the credentials and options of the fast tier's."""
     opened = clients.member_opener(
-        context.manifest.current, context.arguments.credentials, "thermocline-evictor"
+        context.manifest.current, context.access, "thermocline-evictor"
     )
 
     def open_member(member: str) -> AsyncMongoClient[dict[str, Any]]:

@@ -154,7 +154,7 @@ def real_admission(context: Context) -> Admission:
 
     async def check(namespace: str) -> list[str]:
         manifest = context.manifest.current
-        open_member = member_opener(manifest, context.arguments.credentials, "thermocline-feeder")
+        open_member = member_opener(manifest, context.access, "thermocline-feeder")
         found = await refusals(context.tiers, manifest, namespace, open_member)
         return [str(problem) for problem in found]
 

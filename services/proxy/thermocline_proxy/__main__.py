@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import gc
+import os
 import resource
 import sys
 
@@ -11,6 +12,7 @@ import uvloop
 from thermocline_common.runtime import main as run
 from thermocline_common.settings import address
 from thermocline_proxy.server import ProxyService
+from thermocline_proxy.settings import ZONE_VARIABLE
 
 _COLLECTOR_THRESHOLDS = (20_000, 20, 50)
 
@@ -22,6 +24,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         metavar="HOST:PORT",
         help="where applications connect",
+    )
+    parser.add_argument(
+        "--zone",
+        default=os.environ.get(ZONE_VARIABLE, ""),
+        help=f"this proxy's own zone, for spec.proxy.locality (${ZONE_VARIABLE})",
     )
 
 

@@ -144,6 +144,7 @@ class ClientProtocol(asyncio.Protocol):
         try:
             frames = self._buffer.feed(data)
         except ProtocolViolation:
+            self._proxy.complaints.unreadable(self.session.host, data)
             self._close()
             return
         if quiet and len(frames) == 1:
@@ -232,7 +233,8 @@ class ClientProtocol(asyncio.Protocol):
             return
         now = _monotonic()
         latency = pool.latency
-        latency.add(now - self._started)
+        latency.add(took := now - self._started)
+        self._relay.read.add(took)
         clock = pool.clock
         good = frame.endswith(clock.ok_tail)
         if not good and has_tail(frame):

@@ -13,6 +13,8 @@ from bson.timestamp import Timestamp
 from thermocline_common.coverage import Tier
 from thermocline_common.errors import NOT_PRIMARY, Code, CommandError
 from thermocline_common.ids import DOCUMENT
+from thermocline_proxy.choosing import Choice
+from thermocline_proxy.commands.catalog import CATALOG, Kind
 from thermocline_proxy.commands.command import Command
 from thermocline_proxy.commands.snapshots import mark_reply
 from thermocline_proxy.cursors import Cursors, reply_cursor
@@ -165,11 +167,13 @@ class TierExchange:
         upstreams: Upstreams,
         cursors: Cursors,
         observed: Callable[[Tier, float], None] = lambda tier, seconds: None,
+        read_by: Callable[[Tier, Choice, float], None] = lambda tier, choice, seconds: None,
     ) -> None:
-        """``observed`` is told how many seconds an answer of a tier took."""
+        """``observed`` is told how many seconds an answer of a tier took; ``read_by`` of reads, who gave it."""
         self._upstreams = upstreams
         self._cursors = cursors
         self._observed = observed
+        self._read_by = read_by
 
     async def run(
         self,
@@ -216,7 +220,11 @@ class TierExchange:
             raise broken_error(pool.address, tier, labels) from error
         except TimeoutError as error:
             raise silent_error(pool.address, tier, labels) from error
-        self._observed(tier, time.monotonic() - started)
+        took = time.monotonic() - started
+        self._observed(tier, took)
+        if member is None and (entry := CATALOG.get(command.name)) and entry.kind is Kind.READ:
+            chosen = self._upstreams.members[tier].choice(preference, pool.address)
+            self._read_by(tier, chosen, took)
         if logged_out(pool, reply):
             connection.discard()
         else:

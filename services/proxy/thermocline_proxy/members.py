@@ -7,17 +7,27 @@ its immutable description is read here. No command of a client goes through PyMo
 import asyncio
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bson.raw_bson import RawBSONDocument
 from pymongo import AsyncMongoClient, ReadPreference
-from pymongo.errors import ConfigurationError
-from pymongo.read_preferences import make_read_preference, read_pref_mode_from_name
 from pymongo.server_description import ServerDescription
 
 from thermocline_common.coverage import Tier
 from thermocline_common.errors import Code, CommandError
+from thermocline_proxy.choosing import (
+    PRIMARY_MODE,
+    Choice,
+    Why,
+    Zone,
+    address_of,
+    choose,
+    parse_preference,
+    shown,
+    tags_of,
+    unmatched,
+)
 from thermocline_proxy.commands.command import CODEC
 
 SUSPICION_SECONDS = 0.5
@@ -35,11 +45,28 @@ class Members:
         self._client = client
         self._seen: Any = None
         self._primary: str | None = None
-        self._chosen: dict[bytes, list[str]] = {}
+        self._chosen: dict[bytes, list[Choice]] = {}
+        self._zone: Zone | None = None
         self._suspect: str | None = None
         self._suspect_until = 0.0
         self._recent: str | None = None
         self._looked = 0.0
+
+    @property
+    def zone(self) -> Zone | None:
+        """Whose members go before others, where a read preference leaves the choice."""
+        return self._zone
+
+    @zone.setter
+    def zone(self, zone: Zone | None) -> None:
+        if zone != self._zone:
+            self._zone = zone
+            self._chosen = {}
+
+    def unmatched(self, tag_sets: Sequence[Mapping[str, str]]) -> str | None:
+        """Why no member matches these tag sets; None: one does, or nothing is known of the members."""
+        tags = tags_of(self._refresh())
+        return unmatched(tag_sets, tags) if tags else None
 
     async def start(self) -> None:
         """Begin to watch."""
@@ -52,7 +79,7 @@ class Members:
             self._chosen = {}
             self._suspect = None
             found = description.apply_selector(ReadPreference.PRIMARY)
-            self._primary = _address(found[0]) if found else None
+            self._primary = address_of(found[0]) if found else None
         return description
 
     @property
@@ -80,14 +107,16 @@ class Members:
     @property
     def addresses(self) -> list[str]:
         """Addresses of the members that hold data and can be reached, the primary first."""
-        found = [_address(server) for server in self._refresh().known_servers if server.is_readable]
+        found = [
+            address_of(server) for server in self._refresh().known_servers if server.is_readable
+        ]
         primary = self._primary
         return sorted(found, key=lambda address: address != primary)
 
     @property
     def reachable(self) -> set[str]:
         """Addresses of all members that answer."""
-        return {_address(server) for server in self.known}
+        return {address_of(server) for server in self.known}
 
     def suspect(self, address: str) -> None:
         """This member said it isn't the primary, or can't be reached: wait for news of the set."""
@@ -100,24 +129,32 @@ class Members:
 
         Raises :class:`CommandError` where the preference isn't one.
         """
-        if preference is None:
-            return self.primary
-        self._refresh()
-        found = self._chosen.get(preference)
-        if found is None:
-            found = self._candidates(preference)
-            if len(self._chosen) < _MAX_CACHED_PREFERENCES:
-                self._chosen[preference] = found
-        if len(found) == 1:
-            return found[0]
-        return random.choice(found) if found else None  # noqa: S311
+        return self.primary if preference is None else self._any(preference)
 
-    def _candidates(self, preference: bytes) -> list[str]:
-        selector = parse_preference(preference)
-        try:
-            return [_address(server) for server in self._seen.apply_selector(selector)]
-        except ConfigurationError as error:  # maxStalenessSeconds is shorter than heartbeats allow
-            raise CommandError(160, str(error), code_name="MaxStalenessOutOfRange") from error
+    def _any(self, preference: bytes) -> str | None:
+        found = self.choices(preference)
+        if len(found) == 1:
+            return found[0].address
+        return random.choice(found).address if found else None  # noqa: S311
+
+    def choices(self, preference: bytes | None) -> list[Choice]:
+        """Every member that may serve the preference, and why. Raises :class:`CommandError`."""
+        description = self._refresh()
+        key = preference or b""
+        found = self._chosen.get(key)
+        if found is None:
+            found = choose(description, preference, self._zone)
+            if len(self._chosen) < _MAX_CACHED_PREFERENCES:
+                self._chosen[key] = found
+        return found
+
+    def choice(self, preference: bytes | None, address: str) -> Choice:
+        """Why this member serves the preference; what it was a moment ago where that has changed."""
+        for one in self.choices(preference):
+            if one.address == address:
+                return one
+        mode = PRIMARY_MODE if preference is None else parse_preference(preference).document["mode"]
+        return Choice(address, mode, Why.PRIMARY if mode == PRIMARY_MODE else Why.LATENCY)
 
     async def wait(self, preference: bytes | None, deadline: float) -> str:
         """Like :meth:`choose`, but waits until ``deadline`` (monotonic). Raises :func:`none_fits`."""
@@ -148,48 +185,8 @@ def none_fits(
         assert preference is not None
         return CommandError(
             Code.FailedToSatisfyReadPreference,
-            f"Could not find host matching read preference {_shown(preference)} for set {set_name}",
+            "Could not find host matching read preference "
+            f"{shown(RawBSONDocument(preference, CODEC))} for set {set_name}",
         )
     what = "member" if selector.mode else "primary"
     return CommandError(Code.HostUnreachable, f"no {what} of the {tier.value} tier can be reached")
-
-
-def _shown(preference: bytes) -> str:
-    """As MongoDB prints a BSON document: ``{ mode: "secondary", tags: [ { dc: "x" } ] }``."""
-
-    def shown(value: Any) -> str:
-        if isinstance(value, str):
-            return f'"{value}"'
-        if isinstance(value, Mapping):
-            if not value:
-                return "{}"
-            return "{ " + ", ".join(f"{k}: {shown(v)}" for k, v in value.items()) + " }"
-        if isinstance(value, list):
-            return f"[ {', '.join(map(shown, value))} ]" if value else "[]"
-        return str(value)
-
-    return shown(RawBSONDocument(preference, CODEC))
-
-
-def parse_preference(raw: bytes) -> Any:
-    """PyMongo's selector of a raw ``$readPreference``. Raises :class:`CommandError`."""
-    document = RawBSONDocument(raw, CODEC)
-    mode = document.get("mode")
-    tags = document.get("tags")
-    staleness = document.get("maxStalenessSeconds", -1)
-    try:
-        if not isinstance(mode, str):
-            raise TypeError("$readPreference needs a mode")
-        sets = None if not tags else [dict(tag_set) for tag_set in tags]
-        if mode == "primary":
-            return ReadPreference.PRIMARY
-        return make_read_preference(read_pref_mode_from_name(mode), sets, int(staleness))
-    except (TypeError, ValueError, ConfigurationError) as error:
-        raise CommandError(
-            Code.FailedToParse, f"Could not parse $readPreference: {error}"
-        ) from error
-
-
-def _address(server: ServerDescription) -> str:
-    host, port = server.address
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -15,9 +15,11 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from thermocline_common.coverage import Tier
+from thermocline_proxy.choosing import Choice
 from thermocline_proxy.commands.catalog import CATALOG
 
 _UNKNOWN = "?"
+_MOST_READS = 1_000
 
 BOUNDS = (
     0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0,
@@ -76,6 +78,51 @@ class Latency:
                 return bound
         return None
 
+    def buckets(self) -> list[tuple[str, float]]:
+        """As Prometheus wants them: bound and how many were at or below it."""
+        found = []
+        seen = 0
+        for bound, count in zip((*BOUNDS, float("inf")), self.counts, strict=True):
+            seen += count
+            found.append(("+Inf" if bound == float("inf") else str(bound), float(seen)))
+        return found
+
+    def milliseconds(self, share: float) -> float | None:
+        """:meth:`quantile` for people; None where there is none, or it is beyond the last bound."""
+        at = self.quantile(share)
+        return None if at is None or at == float("inf") else round(at * 1000, 3)
+
+
+class Uncounted(Latency):
+    """Counts nothing."""
+
+    __slots__ = ()
+
+    def add(self, seconds: float) -> None:
+        """Nothing happens."""
+
+
+def read_shares(reads: Mapping[tuple[Tier, Choice], Latency]) -> list[dict[str, Any]]:
+    """For ``/status``: who answers reads. ``share``: of all reads of the tier, 0 to 1. Pure."""
+    totals: dict[Tier, int] = {}
+    for (tier, _), latency in reads.items():
+        totals[tier] = totals.get(tier, 0) + latency.count
+    return [
+        {
+            "tier": tier.value,
+            "member": choice.address,
+            "preference": choice.mode,
+            "reason": choice.why.value,
+            "count": latency.count,
+            "share": round(latency.count / totals[tier], 4) if totals[tier] else 0.0,
+            "p50Ms": latency.milliseconds(0.5),
+            "p99Ms": latency.milliseconds(0.99),
+        }
+        for (tier, choice), latency in sorted(
+            reads.items(), key=lambda item: (item[0][0].value, item[0][1].address, item[0][1].mode)
+        )
+    ]
+
 
 class Counter:
     """How often a command came."""
@@ -100,6 +147,8 @@ class Observer(Collector):
         self.routes: dict[tuple[str, str], int] = {}
         self.errors: dict[str, int] = {}
         self.latency = {Tier.FAST: Latency(), Tier.ARCHIVE: Latency()}
+        self.reads: dict[tuple[Tier, Choice], Latency] = {}
+        """How long the reads took that each member answered, by read preference and why it was chosen."""
         self.schema_changes: dict[Hashable, dict[str, Any]] = {}
         """Commands that wait for, or run in, ``Passthrough``: command, namespaces, phase, since."""
         self.ended: dict[str, int] = {}
@@ -114,6 +163,15 @@ class Observer(Collector):
         """One command took a route."""
         key = (reason, tier)
         self.routes[key] = self.routes.get(key, 0) + 1
+
+    def read(self, tier: Tier, choice: Choice) -> Latency:
+        """Where to count the reads that a member answers."""
+        found = self.reads.get((tier, choice))
+        if found is None:
+            if len(self.reads) >= _MOST_READS:  # members came and went
+                self.reads.clear()
+            found = self.reads[tier, choice] = Latency()
+        return found
 
     def command(self, name: str) -> None:
         """A command came on the long path."""
@@ -154,11 +212,12 @@ class Observer(Collector):
             },
             "latencyMs": {
                 tier.value: {
-                    name: None if (at := latency.quantile(share)) is None else round(at * 1000, 3)
-                    for name, share in (("p50", 0.5), ("p99", 0.99))
+                    "p50": latency.milliseconds(0.5),
+                    "p99": latency.milliseconds(0.99),
                 }
                 for tier, latency in self.latency.items()
             },
+            "reads": read_shares(self.reads),
             "schemaChanges": [
                 {
                     "command": change["command"],
@@ -214,13 +273,19 @@ class Observer(Collector):
             labels=["tier"],
         )
         for tier, histogram in self.latency.items():
-            buckets = []
-            seen = 0
-            for bound, count in zip((*BOUNDS, float("inf")), histogram.counts, strict=True):
-                seen += count
-                buckets.append(("+Inf" if bound == float("inf") else str(bound), float(seen)))
-            latency.add_metric([tier.value], buckets, histogram.total)
+            latency.add_metric([tier.value], histogram.buckets(), histogram.total)
         yield latency
+        reads = HistogramMetricFamily(
+            "thermocline_proxy_read_seconds",
+            "Time of reads, by the member that answered, the read preference and why it chose the member.",
+            labels=["tier", "member", "preference", "reason"],
+        )
+        for (tier, choice), histogram in self.reads.items():
+            why = (choice.mode, choice.why.value)
+            reads.add_metric(
+                (tier.value, choice.address, *why), histogram.buckets(), histogram.total
+            )
+        yield reads
         pressure = self.pressure()
         for field, (name, text, family) in _PRESSURE.items():
             value = pressure.get(field)

@@ -5,24 +5,24 @@ import asyncio
 import itertools
 import random
 import socket
-import ssl
 import uuid
 from collections.abc import Mapping
 from typing import Any
 
 from bson.timestamp import Timestamp
-from pymongo.uri_parser import parse_uri
 
 from thermocline_common.barrier import checkpoint_reached
-from thermocline_common.clients import read_credentials
 from thermocline_common.clock import monotonic
 from thermocline_common.coverage import Tier
-from thermocline_common.errors import ConfigError
+from thermocline_common.health import Problems
 from thermocline_common.oplog import OplogMeter
 from thermocline_common.runtime import Context
 from thermocline_common.spec.models import TierSpec
+from thermocline_common.uri.check import check
+from thermocline_common.uri.options import Place
 from thermocline_proxy.back_pressure import BackPressure
 from thermocline_proxy.barrier import SharedBarrier
+from thermocline_proxy.choosing import Zone
 from thermocline_proxy.client_protocol import ClientProtocol
 from thermocline_proxy.cursors import Cursors
 from thermocline_proxy.dispatch import Dispatcher
@@ -31,63 +31,27 @@ from thermocline_proxy.exchange import TierExchange, Upstreams
 from thermocline_proxy.gateway import Proxy
 from thermocline_proxy.leaving import Phase
 from thermocline_proxy.leftovers import Leftovers
+from thermocline_proxy.listener import Listener
 from thermocline_proxy.logins import Logins
 from thermocline_proxy.members import Members
 from thermocline_proxy.observe import Observer
 from thermocline_proxy.owners import Owners
 from thermocline_proxy.pools import Pools
 from thermocline_proxy.ports import Gateway
-from thermocline_proxy.settings import Settings, settings_of
+from thermocline_proxy.settings import ZONE_VARIABLE, Settings, settings_of
 from thermocline_proxy.state import LeaseKeeper
 from thermocline_proxy.times import TierClock
-from thermocline_proxy.upstream import Endpoint
+from thermocline_proxy.upstream import CONNECT_SECONDS, Endpoint
 from thermocline_proxy.verify.checker import Checker
 from thermocline_proxy.verify.verifier import Verifier
 
 _TURN_SECONDS = 0.5
-_BACKLOG = 1_024
 
 
-def tls_context(tier: Tier, spec: TierSpec, arguments: argparse.Namespace) -> ssl.SSLContext | None:
-    """The context for connections to a tier; None where its URI doesn't switch TLS on.
-
-    Raises :class:`ConfigError` where a file can't be used.
-    """
-    options = parse_uri(spec.uri)["options"]
-    if not options.get("tls"):
-        return None
-    credentials = read_credentials(tier, spec, arguments.credentials)
-    try:
-        context = ssl.create_default_context(
-            cafile=str(credentials.ca_file) if credentials.ca_file else options.get("tlsCAFile")
-        )
-        if options.get("tlsAllowInvalidHostnames") or options.get("tlsInsecure"):
-            context.check_hostname = False
-        if options.get("tlsAllowInvalidCertificates") or options.get("tlsInsecure"):
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        if credentials.certificate is not None:
-            context.load_cert_chain(credentials.certificate, credentials.key)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(
-            f"certificates of the {tier.value} tier can't be used: {error}"
-        ) from error
-    return context
-
-
-def listener_context(arguments: argparse.Namespace) -> ssl.SSLContext | None:
-    """TLS for the proxy's own port, where its credentials hold a certificate. Raises :class:`ConfigError`."""
-    if arguments.credentials is None:
-        return None
-    certificate, key = (arguments.credentials / "proxy" / name for name in ("tls.crt", "tls.key"))
-    if not certificate.exists():
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(certificate, key)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"the proxy's certificate can't be used: {error}") from error
-    return context
+def _connect_seconds(spec: TierSpec) -> float:
+    """How long connecting to a member may take: as the tier's URI says."""
+    milliseconds = check(spec.uri, Place.MANIFEST).options.get("connectTimeoutMS")
+    return CONNECT_SECONDS if milliseconds is None else int(milliseconds) / 1_000
 
 
 class ProxyService:
@@ -144,7 +108,8 @@ class ProxyService:
                     tier,
                     clocks[tier],
                     limit,
-                    tls_context(tier, tier_spec, self._arguments),
+                    context.access.tiers[tier].context,
+                    _connect_seconds(tier_spec),
                     latency=observer.latency[tier],
                 )
                 for tier, tier_spec in ((Tier.FAST, spec.fast_tier), (Tier.ARCHIVE, spec.archive))
@@ -153,7 +118,10 @@ class ProxyService:
         upstreams = Upstreams(members, pools, clocks)
         cursors = Cursors()
         exchange = TierExchange(
-            upstreams, cursors, lambda tier, seconds: observer.latency[tier].add(seconds)
+            upstreams,
+            cursors,
+            lambda tier, seconds: observer.latency[tier].add(seconds),
+            lambda tier, choice, seconds: observer.read(tier, choice).add(seconds),
         )
 
         cached: list[tuple[Any, Settings]] = []
@@ -223,21 +191,13 @@ class ProxyService:
         self._proxy = proxy
         dispatcher = Dispatcher(proxy)
         leftovers = Leftovers(proxy)
-        loop = asyncio.get_running_loop()
-        address = self._arguments.listen
-        try:
-            server = await loop.create_server(
-                lambda: ClientProtocol(proxy, dispatcher, self._connections, next(self._numbers)),
-                address.host,
-                address.port,
-                ssl=listener_context(self._arguments),
-                backlog=_BACKLOG,
-                reuse_address=True,
-            )
-        except OSError as error:
-            raise ConfigError(
-                f"{address.host}:{address.port} can't be listened on: {error}"
-            ) from error
+        listener = Listener(
+            self._arguments.listen,
+            lambda: ClientProtocol(proxy, dispatcher, self._connections, next(self._numbers)),
+            context.access.listener,
+            proxy.complaints,
+        )
+        await listener.open()
         background = [
             asyncio.create_task(leases.run()),
             asyncio.create_task(pools.reap()),
@@ -251,6 +211,8 @@ class ProxyService:
             while not context.stop.is_set():
                 context.heartbeat.beat()
                 barrier.timeout = settings().barrier_timeout
+                self._prefer_own_zone(members, settings(), context.problems)
+                context.problems.put("topology", _unmatched(members, settings()))
                 context.problems.put("barrier", barrier.problem)
                 verifier.share = settings().verify
                 verifier.report(context.problems)
@@ -260,10 +222,10 @@ class ProxyService:
                 reachable = {tier: one.reachable for tier, one in members.items()}
                 pools.cut_lost(reachable, monotonic())
                 await context.stopping(_TURN_SECONDS)
-            await Drain(proxy, self._connections, server.close, context.heartbeat.beat).run()
+            await Drain(proxy, self._connections, listener.close, context.heartbeat.beat).run()
         finally:
             self._listening = False
-            server.close()
+            listener.close()
             for connection in list(self._connections):
                 connection.abort()
             await asyncio.sleep(0)  # their ends are noted
@@ -273,6 +235,32 @@ class ProxyService:
             await asyncio.gather(*background, return_exceptions=True)
             await barrier.close()
             pools.close()
+
+    def _prefer_own_zone(
+        self, members: Mapping[Tier, Members], settings: Settings, problems: Problems
+    ) -> None:
+        """As ``spec.proxy.locality`` says now."""
+        tag, zone = settings.zone_tag, self._arguments.zone
+        for one in members.values():
+            one.zone = Zone(tag, zone) if tag and zone else None
+        problems.put("locality", _NO_ZONE if tag and not zone else None)
+
+
+_NO_ZONE = (
+    "spec.proxy.locality has no effect: this proxy doesn't know its zone; give it with --zone or in "
+    f"{ZONE_VARIABLE}"
+)
+
+
+def _unmatched(members: Mapping[Tier, Members], settings: Settings) -> str | None:
+    """Tag sets of the resource that no member of their tier matches (``TopologySatisfiable``)."""
+    fields = {Tier.ARCHIVE: "spec.archive", Tier.FAST: "spec.fastTier"}
+    found = [
+        f"{fields[tier]}.readPreferenceTags: {reason}"
+        for tier, one in members.items()
+        if (reason := one.unmatched(settings.tag_sets.get(tier, ()))) is not None
+    ]
+    return "; ".join(found) or None
 
 
 def _upstream_counts(pools: Pools) -> dict[tuple[str, str], int]:

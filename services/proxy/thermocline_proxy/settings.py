@@ -1,14 +1,17 @@
 """The proxy's settings, taken from the manifest."""
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import bson
 
 from thermocline_common.coverage import Tier
 from thermocline_common.spec.models import ArchiveReads, Manifest, Mode, Routing, TierSpec
+from thermocline_common.spec.reads import read_options
 
 MAX_LEASE_SECONDS = 5.0
+ZONE_VARIABLE = "THERMOCLINE_ZONE"
+"""In the environment: the proxy's own zone, where no argument gives it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +22,8 @@ class Settings:
     ``$readPreference`` of the archive for reads that state none, or None: the primary;
     ``fast_preference`` the fast tier's. ``verify``: the share of the fast tier's answers to check.
     ``wanted``: the namespaces that are active, or are to be. ``max_connections``: to one member, for
-    the applications' commands.
+    the applications' commands. ``zone_tag``: the replica-set tag that names members' zones, whose own
+    ones are preferred; empty: none are. ``tag_sets``: of the default preferences, by tier.
     """
 
     lease: float
@@ -33,6 +37,8 @@ class Settings:
     fast_preference: bytes | None = None
     verify: float = 0.0
     wanted: frozenset[str] = frozenset()
+    zone_tag: str = ""
+    tag_sets: Mapping[Tier, Sequence[Mapping[str, str]]] = field(default_factory=dict)
 
     def preference(self, tier: Tier) -> bytes | None:
         """The raw ``$readPreference`` of a tier for reads that state none; None: the primary."""
@@ -61,16 +67,14 @@ def settings_of(manifest: Manifest) -> Settings:
         wanted=frozenset(
             policy.namespace for policy in spec.collections if spec.mode is Mode.ACTIVE
         ),
+        zone_tag="" if proxy.locality is None else proxy.locality.tag,
+        tag_sets={
+            Tier.ARCHIVE: read_options(spec.archive).tags,
+            Tier.FAST: read_options(spec.fast_tier).tags,
+        },
     )
 
 
 def _preference(tier: TierSpec) -> bytes | None:
-    mode = tier.read_preference
-    if mode is None or mode.value == "primary":
-        return None
-    document: dict[str, Any] = {"mode": mode.value}
-    if tier.read_preference_tags:
-        document["tags"] = tier.read_preference_tags
-    if tier.max_staleness_seconds is not None and tier.max_staleness_seconds > 0:
-        document["maxStalenessSeconds"] = tier.max_staleness_seconds
-    return bson.encode(document)
+    preference = read_options(tier).preference
+    return None if preference is None else bson.encode(preference)

@@ -11,6 +11,7 @@ from pymongo import AsyncMongoClient, IndexModel, MongoClient
 
 from support import accounts
 from support.mongod import ReplicaSet
+from thermocline_common.access import Access
 from thermocline_common.admission_checks import observe_collection, observe_tiers, refusals
 from thermocline_common.clients import close_tiers, member_opener, open_tiers
 from thermocline_common.spec.admission import check_tiers
@@ -42,9 +43,9 @@ ALL = {"namespace": "shop.orders", "keep": "All"}
 
 async def ask(fast: ReplicaSet, archive: ReplicaSet, policy: dict[str, Any]) -> list[Problem]:
     resource = manifest(fast.uri, archive.uri, policy)
-    tiers = open_tiers(resource, None, "test")
+    tiers = open_tiers(resource, Access.load(resource, None), "test")
     try:
-        opener = member_opener(resource, None, "test")
+        opener = member_opener(resource, Access.load(resource, None), "test")
         return await refusals(tiers, resource, "shop.orders", opener)
     finally:
         await close_tiers(tiers)
@@ -167,9 +168,8 @@ async def test_an_index_that_is_being_built_does_not_serve_yet(
 
 
 async def test_the_same_set_under_another_name_is_refused(archive: ReplicaSet) -> None:
-    tiers = open_tiers(
-        manifest(archive.uri.replace("127.0.0.1", "localhost"), archive.uri), None, "test"
-    )
+    resource = manifest(archive.uri.replace("127.0.0.1", "localhost"), archive.uri)
+    tiers = open_tiers(resource, Access.load(resource, None), "test")
     try:
         problems = check_tiers(*await observe_tiers(tiers))
     finally:
@@ -207,9 +207,9 @@ async def test_works_with_the_least_privileges(
         secure_fast.uri, secure_archive.uri, BY_AGE, credentialsSecretRef={"name": "x"}
     )
     directory = accounts.write_credentials(tmp_path)
-    tiers = open_tiers(resource, directory, "test")
+    tiers = open_tiers(resource, Access.load(resource, directory), "test")
     try:
-        opener = member_opener(resource, directory, "test")
+        opener = member_opener(resource, Access.load(resource, directory), "test")
         assert await refusals(tiers, resource, "shop.orders", opener) == []
         assert (await observe_collection(tiers, "shop.orders")).kind == "collection"
     finally:

@@ -223,7 +223,7 @@ def test_logs_in_with_credentials_that_come_late_and_tells_wrong_ones(
     def problem(key: str) -> str:
         return str(service.status().get("problems", {}).get(key, ""))
 
-    wait_until("missing", lambda: "username is missing" in problem("credentials"), 15, 0.1)
+    wait_until("missing", lambda: "(key username of Secret" in problem("credentials"), 15, 0.1)
     assert "credentialsSecretRef" in problem("credentials")
     assert service.get("/healthz")[0] == 200
     assert service.get("/readyz")[0] == 503

@@ -1,98 +1,177 @@
-"""A tier behind TLS: authorities, client certificate and key as Secrets hold them."""
+"""A tier behind TLS: authorities, client certificate and key as Secrets hold them; renewed while in use."""
 
-import shutil
-import subprocess
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pymongo import AsyncMongoClient
 from pymongo.errors import ServerSelectionTimeoutError
 
 from support.mongod import ReplicaSet
-from thermocline_common.clients import open_client, read_credentials
+from support.pki import Authority, put
+from thermocline_common.access import Access
+from thermocline_common.clients import open_client
 from thermocline_common.coverage import Tier
+from thermocline_common.credentials import read_all
 from thermocline_common.errors import ConfigError
-from thermocline_common.spec.models import TierSpec
+from thermocline_common.spec.manifest import parse_manifest
+from thermocline_common.spec.models import Manifest
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl"),
-]
-
-
-def openssl(*arguments: str, where: Path) -> None:
-    subprocess.run(["openssl", *arguments], cwd=where, check=True, capture_output=True)
+pytestmark = pytest.mark.integration
+KEY = "dGVzdHMta2V5ZmlsZQ=="
 
 
-def authority(where: Path, name: str) -> None:
-    where.mkdir(exist_ok=True)
-    openssl(
-        "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}",
-        "-keyout", "ca.key", "-out", "ca.crt", where=where,
-    )  # fmt: skip
+class World:
+    """A replica set that takes nothing but TLS with client certificates, and a service's files."""
 
+    def __init__(
+        self, make: Callable[..., ReplicaSet], directory: Path, keyfile: str | None
+    ) -> None:
+        self.authority = Authority("first")
+        self.pki = directory / "pki"
+        self.files = directory / "credentials"
+        self.serve(self.authority.certificate, self.authority)
+        self.use(self.authority.certificate, self.authority)
+        self.members = make(
+            "tls",
+            keyfile=keyfile,
+            # Switched to requireTLS below: the set itself is set up without TLS.
+            extra=["--tlsMode", "allowTLS", "--tlsCertificateKeyFile", str(self.pki / "server.pem"),
+                   "--tlsCAFile", str(self.pki / "ca.crt")],
+        )  # fmt: skip
 
-def certificate(where: Path, name: str) -> None:
-    (where / "san").write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
-    openssl(
-        "req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/O=tests/CN={name}",
-        "-keyout", f"{name}.key", "-out", f"{name}.csr", where=where,
-    )  # fmt: skip
-    openssl(
-        "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.crt", "-CAkey", "ca.key", "-CAcreateserial",
-        "-days", "2", "-extfile", "san", "-out", f"{name}.crt", where=where,
-    )  # fmt: skip
+    def require_tls(self) -> None:
+        with self.members.client() as client:
+            for mode in ("preferTLS", "requireTLS"):
+                client.admin.command("setParameter", 1, tlsMode=mode)
+
+    def serve(
+        self, authorities: bytes, signer: Authority, hosts: tuple[str, ...] = ("127.0.0.1",)
+    ) -> None:
+        """The server's files."""
+        put(self.pki / "ca.crt", authorities)
+        put(self.pki / "server.pem", signer.issue("server", hosts).both)
+
+    def use(self, authorities: bytes, signer: Authority) -> None:
+        """The service's files."""
+        put(self.files / "archive" / "ca.crt", authorities)
+        signer.issue("client").write(self.files / "archive")
+
+    def manifest(self, options: str = "", **fields: Any) -> Manifest:
+        return parse_manifest(
+            {
+                "apiVersion": "thermocline.io/v1alpha1",
+                "kind": "TieredReplicaSet",
+                "metadata": {"name": "x"},
+                "spec": {
+                    "archive": {
+                        "uri": f"{self.members.uri}&tls=true&heartbeatFrequencyMS=500{options}", **fields
+                    },
+                    "fastTier": {"uri": "mongodb://f/?replicaSet=f"},
+                },
+            }
+        )  # fmt: skip
+
+    def open(self, access: Access, options: str = "") -> AsyncMongoClient[dict[str, Any]]:
+        spec = self.manifest(options).spec.archive
+        return open_client(Tier.ARCHIVE, spec, access.tiers[Tier.ARCHIVE], "test")
+
+    async def set_name(self, options: str = "") -> str:
+        """What a client that is opened now is told."""
+        access = Access.load(self.manifest(options), self.files)
+        async with self.open(access, options) as client:
+            return str((await client.admin.command("hello"))["setName"])
 
 
 @pytest.fixture
-def pki(tmp_path: Path) -> Path:
-    where = tmp_path / "pki"
-    authority(where, "tests")
-    certificate(where, "server")
-    certificate(where, "client")
-    for name in ("server", "client"):
-        text = (where / f"{name}.crt").read_text() + (where / f"{name}.key").read_text()
-        (where / f"{name}.pem").write_text(text)
-    return where
+def world(make_replica_set: Callable[..., ReplicaSet], tmp_path: Path) -> World:
+    made = World(make_replica_set, tmp_path, None)
+    made.require_tls()
+    return made
 
 
-async def test_connects_with_certificates_of_the_secrets_and_refuses_a_strange_server(
-    make_replica_set: Callable[..., ReplicaSet], pki: Path, tmp_path: Path
-) -> None:
-    tls = make_replica_set(
-        "tls",
-        extra=["--tlsMode", "allowTLS", "--tlsCertificateKeyFile", str(pki / "server.pem"),
-               "--tlsCAFile", str(pki / "ca.crt")],
-    )  # fmt: skip
-    spec = TierSpec(uri=f"{tls.uri}&tls=true&heartbeatFrequencyMS=500")
-    base = tmp_path / "credentials" / "archive"
-    base.mkdir(parents=True)
-
-    async def connect() -> dict[str, Any]:
-        credentials = read_credentials(Tier.ARCHIVE, spec, base.parent)
-        async with open_client(Tier.ARCHIVE, spec, credentials, "test") as client:
-            return dict(await client.admin.command("hello"))
-
-    shutil.copy(pki / "ca.crt", base / "ca.crt")
-    shutil.copy(pki / "client.crt", base / "tls.crt")
-    shutil.copy(pki / "client.key", base / "tls.key")
-    assert (await connect())["setName"] == "tls"
+async def test_connects_with_files_of_secrets_and_refuses_a_strange_server(world: World) -> None:
+    base = world.files / "archive"
+    assert await world.set_name() == "tls"
+    pair = (base / "tls.crt").read_bytes() + (base / "tls.key").read_bytes()
     (base / "tls.crt").unlink()
     (base / "tls.key").unlink()
-    shutil.copy(pki / "client.pem", base / "tls.pem")
-    assert (await connect())["setName"] == "tls"
+    put(base / "tls.pem", pair)
+    assert await world.set_name() == "tls"
     (base / "tls.pem").unlink()  # the server asks for a client certificate
     with pytest.raises(ServerSelectionTimeoutError):
-        await connect()
-    shutil.copy(pki / "client.pem", base / "tls.pem")
-    authority(pki / "other", "somebody")
-    shutil.copy(pki / "other" / "ca.crt", base / "ca.crt")
+        await world.set_name("&connectTimeoutMS=1000")
+    put(base / "tls.pem", pair)
+    put(base / "ca.crt", Authority("somebody").certificate)
     with pytest.raises(ServerSelectionTimeoutError, match=r"(?i)certificate verify failed"):
-        await connect()
-    shutil.copy(pki / "ca.crt", base / "ca.crt")
-    shutil.copy(pki / "server.key", base / "tls.key")
+        await world.set_name()
+    assert await world.set_name("&tlsAllowInvalidCertificates=true") == "tls"
+    put(base / "tls.key", Authority("somebody").issue("client").key)
     (base / "tls.pem").unlink()
-    shutil.copy(pki / "client.crt", base / "tls.crt")
-    with pytest.raises(ConfigError, match=r"(?i)key"):  # a key that belongs to another certificate
-        await connect()
+    put(base / "tls.crt", pair)
+    with pytest.raises(ConfigError, match=r"archive/tls.key holds the private key of another"):
+        await world.set_name()
+
+
+async def test_the_servers_name_is_checked(world: World) -> None:
+    world.serve(world.authority.certificate, world.authority, ("elsewhere.example",))
+    with world.members.client(
+        tls=True, tlsCAFile=str(world.pki / "ca.crt"), tlsAllowInvalidHostnames=True,
+        tlsCertificateKeyFile=str(world.pki / "server.pem"),
+    ) as client:  # fmt: skip
+        client.admin.command("rotateCertificates", 1)
+    with pytest.raises(ServerSelectionTimeoutError, match=r"(?i)(hostname|ip address) mismatch"):
+        await world.set_name()
+    assert await world.set_name("&tlsAllowInvalidHostnames=true") == "tls"
+
+
+async def many(client: AsyncMongoClient[dict[str, Any]], count: int) -> None:
+    """So many commands at once, each of which needs a connection."""
+    slow = {"find": "one", "filter": {"$where": "sleep(150) || true"}}
+    await asyncio.gather(*(client.shop.command(slow) for _ in range(count)))
+
+
+async def test_authorities_certificates_and_passwords_are_renewed_under_a_client(
+    make_replica_set: Callable[..., ReplicaSet], tmp_path: Path
+) -> None:
+    """Each step needs more connections than the one before, which are made with what is newest."""
+    world = World(make_replica_set, tmp_path, KEY)
+    first, second = world.authority, Authority("second")
+    with world.members.client() as root:
+        root.admin.command("createUser", "service", pwd="old-secret", roles=["root"])
+        root.shop.one.insert_one({})
+        put(world.files / "archive" / "username", b"service")
+        put(world.files / "archive" / "password", b"old-secret")
+        world.require_tls()
+        manifest = world.manifest()
+        access = Access.load(manifest, world.files)
+
+        def renew() -> None:
+            access.renew(manifest, read_all(manifest, world.files, listener=False))
+
+        async with world.open(access) as client:
+            await many(client, 1)
+            both = first.certificate + second.certificate
+            put(world.files / "archive" / "ca.crt", both)
+            renew()
+            world.serve(both, second)
+            root.admin.command("rotateCertificates", 1)
+            await many(client, 3)
+            world.use(second.certificate, second)
+            renew()
+            world.serve(second.certificate, second)
+            root.admin.command("rotateCertificates", 1)
+            await many(client, 5)
+            # The new password is in the Secret before the server knows it, and after.
+            put(world.files / "archive" / "password", b"new-secret")
+            renew()
+            await many(client, 7)
+            root.admin.command("updateUser", "service", pwd="new-secret")
+            await many(client, 9)
+            login = access.tiers[Tier.ARCHIVE].login
+            assert login is not None
+            assert login._through is not None  # the new one was taken
+            status = await client.admin.command("connectionStatus")
+            assert status["authInfo"]["authenticatedUsers"] == [{"user": "service", "db": "admin"}]

@@ -171,3 +171,55 @@ def test_release_without_a_server_says_so(monkeypatch: pytest.MonkeyPatch) -> No
 def test_version_and_help() -> None:
     assert run(app, ["--version"]).output.startswith("thermocline 0.")
     assert "validate" in run(app, ["--help"]).output
+
+
+def test_uri_check_prints_the_options_in_force() -> None:
+    uri = "mongodb://u:geheim@h1,h2:27018/shop?replicaSet=rs0&readPreference=nearest&readPreferenceTags=dc:a&readPreferenceTags="
+    result = run(app, ["uri", "check", uri])
+    assert result.exit_code == 0
+    assert "geheim" not in result.output
+    assert "hosts: h1:27017, h2:27018" in result.output
+    rows = [line.split(maxsplit=1) for line in result.output.splitlines() if line]
+    assert ["readPreferenceTags", '[{"dc": "a"}, {}]'] in [
+        [part.strip() for part in row] for row in rows
+    ]
+    assert ["retryWrites", "true"] in [row[:1] + row[1].split()[:1] for row in rows if len(row) > 1]
+
+
+def test_uri_check_puts_a_caret_under_every_mistake() -> None:
+    result = run(app, ["uri", "check", "mongodb://u:geheim@h/?replicaSte=rs0&tls=yes"])
+    assert result.exit_code == 1
+    lines = result.output.splitlines()
+    masked = "mongodb://u:******@h/?replicaSte=rs0&tls=yes"
+    assert lines[:4] == [
+        masked,
+        " " * masked.index("replicaSte") + "^" * len("replicaSte"),
+        f"at character {masked.index('replicaSte') + 1}: no option of this name exists",
+        "remedy: did you mean replicaSet?",
+    ]
+    assert lines[5] == " " * masked.index("yes") + "^^^"
+    assert "geheim" not in result.output
+
+
+@pytest.mark.parametrize(
+    "uri", ["mongodb://u:geh@eim@h/", "mongodb://u:geh/eim@h/?tls=true", "mongodb://u:%zgeheim@h"]
+)
+def test_uri_check_shows_no_broken_password(uri: str) -> None:
+    result = run(app, ["uri", "check", "-"], input=f"{uri}\n")
+    assert result.exit_code == 1
+    assert "eim" not in result.output
+    assert "geh" not in result.output
+
+
+def test_uri_check_keeps_the_caret_where_it_belongs_in_a_long_text() -> None:
+    hosts = ",".join(f"server-{n:02}.example.com" for n in range(20))
+    result = run(app, ["uri", "check", f"mongodb://{hosts}/?bogus=1"])
+    line, caret = result.output.splitlines()[:2]
+    assert len(line) < 120
+    assert line[caret.index("^") : caret.rindex("^") + 1] == "bogus"
+
+
+def test_uri_check_for_a_manifest_in_json() -> None:
+    result = run(app, ["uri", "check", "mongodb://h/?w=1", "--place", "manifest", "-o", "json"])
+    assert result.exit_code == 1
+    assert [problem["start"] for problem in json.loads(result.output)["problems"]] == [11, 15]

@@ -1,15 +1,22 @@
 """Connection strings: the cases of ``tests/cases/uris.json``, and what PyMongo makes of the good ones."""
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
-from hypothesis import given, strategies as st
+from bson.codec_options import DatetimeConversion
+from hypothesis import HealthCheck, given, settings, strategies as st
+from pymongo.common import _UUID_REPRESENTATIONS, URI_OPTIONS_VALIDATOR_MAP
 from pymongo.uri_parser import parse_uri
 
-from thermocline_common.uri.check import check, find_problems
-from thermocline_common.uri.options import RULES, Place
+from thermocline_common.uri.check import Connection, check, find_problems
+from thermocline_common.uri.effective import effective, mask
+from thermocline_common.uri.options import MECHANISMS, MODES, RULES, Place, Rule
+from thermocline_common.uri.parse import parse
+from thermocline_common.uri.problems import UriError
 from thermocline_common.uri.render import driver_options, redact, seeds
 
 CASES: list[dict[str, Any]] = json.loads(
@@ -44,25 +51,172 @@ def test_bad_ones(case: dict[str, Any]) -> None:
     assert 0 <= problems[0].start < problems[0].end
 
 
+IN_SECONDS = {
+    "connectTimeoutMS", "heartbeatFrequencyMS", "maxIdleTimeMS", "serverSelectionTimeoutMS", "socketTimeoutMS",
+    "timeoutMS", "waitQueueTimeoutMS",
+}  # fmt: skip
+UNBOUNDED_AT_ZERO = {"connectTimeoutMS", "socketTimeoutMS"}
+
+
+def as_pymongo(connection: Connection) -> dict[str, Any]:
+    """Our typed options under PyMongo's names, in its units, with what it derives from them."""
+    found: dict[str, Any] = {}
+    for name, value in connection.options.values.items():
+        key = "tls" if name == "ssl" else name.lower()
+        if name in IN_SECONDS:
+            found[key] = None if value == 0 and name in UNBOUNDED_AT_ZERO else value / 1000
+        elif name == "uuidRepresentation":
+            found[key] = _UUID_REPRESENTATIONS[value]
+        elif name == "datetime_conversion":
+            found[key] = DatetimeConversion[value]
+        else:
+            found[key] = value
+    insecure = found.get("tlsinsecure")
+    if insecure is not None:
+        for key in (
+            "tlsallowinvalidcertificates",
+            "tlsallowinvalidhostnames",
+            "tlsdisableocspendpointcheck",
+        ):
+            found[key] = insecure
+    elif found.get("tlsallowinvalidcertificates"):
+        found["tlsdisableocspendpointcheck"] = True
+    return found
+
+
+def must_agree(uri: str, where: Place) -> None:
+    """Whatever we take, PyMongo takes without a warning, and reads in the same way."""
+    ours = check(uri, where)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        theirs = parse_uri(uri, warn=False)
+    assert [(h.name, None if h.is_socket else h.port) for h in ours.uri.hosts] == theirs["nodelist"]
+    assert (ours.uri.user, ours.uri.password) == (theirs["username"], theirs["password"] or None)
+    assert ours.uri.database == theirs["database"]
+    assert theirs["collection"] is None
+    assert as_pymongo(ours) == {name.lower(): value for name, value in theirs["options"].items()}
+
+
 @pytest.mark.parametrize(
     "case", [c for c in GOOD if not c.get("srv")], ids=lambda case: case["uri"]
 )
 def test_agrees_with_pymongo(case: dict[str, Any]) -> None:
-    ours = check(case["uri"], place(case))
-    theirs = parse_uri(case["uri"], warn=False)
-    assert [(h.name, None if h.is_socket else h.port) for h in ours.uri.hosts] == theirs["nodelist"]
-    assert (ours.uri.user, ours.uri.password) == (theirs["username"], theirs["password"] or None)
-    assert ours.uri.database == theirs["database"]
-    options = {k.lower(): v for k, v in theirs["options"].items()}
-    for name, value in ours.options.values.items():
-        # PyMongo reads some values into its own units.
-        if name in ("ssl", "maxStalenessSeconds") and name.lower() not in options:
-            continue
-        expected = options[name.lower()]
-        if name == "readPreference":
-            assert expected.lower() == value.lower()
-        elif name not in ("compressors", "wtimeoutMS", "tls", "ssl"):
-            assert expected == value
+    must_agree(case["uri"], place(case))
+
+
+def escaped(text: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return text.map(lambda plain: quote(plain, safe=""))
+
+
+WORDS = escaped(
+    st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1, max_size=8)
+)
+TAGS = st.dictionaries(
+    st.text("abcxyz", min_size=1, max_size=3), st.text("abc 019-_.", max_size=4), max_size=3
+).map(lambda tags: ",".join(f"{name}:{quote(value)}" for name, value in tags.items()))
+MILLISECONDS = st.integers(500, 60_000).map(str)
+BOOLEANS = st.sampled_from(["true", "false"])
+VALUES: dict[str, st.SearchStrategy[str]] = {
+    "replicaSet": WORDS, "authSource": WORDS, "appName": WORDS, "tlsCertificateKeyFilePassword": WORDS,
+    "tlsCAFile": st.just(quote(__file__)), "tlsCRLFile": st.just(quote(__file__)),
+    "tlsCertificateKeyFile": st.just(quote(__file__)),
+    "authMechanism": st.sampled_from(MECHANISMS), "readPreference": st.sampled_from(MODES),
+    "authMechanismProperties": st.sampled_from(["SERVICE_NAME:a", "SERVICE_REALM:b,SERVICE_HOST:c"]),
+    "maxStalenessSeconds": st.sampled_from(["-1", "90", "3600"]),
+    "serverMonitoringMode": st.sampled_from(["auto", "stream", "poll"]),
+    "compressors": st.permutations(["zlib", "zstd", "snappy"]).map(lambda names: ",".join(names[:2])),
+    "zlibCompressionLevel": st.integers(-1, 9).map(str),
+    "w": st.one_of(st.just("majority"), st.integers(0, 50).map(str), st.text("abc", min_size=1)),
+    "readConcernLevel": st.sampled_from(["local", "majority", "available", "snapshot", "linearizable"]),
+    "uuidRepresentation": st.sampled_from(["standard", "unspecified", "javaLegacy", "csharpLegacy", "pythonLegacy"]),
+    "unicode_decode_error_handler": st.sampled_from(["strict", "replace", "ignore"]),
+    "datetime_conversion": st.sampled_from(["DATETIME", "DATETIME_MS", "DATETIME_AUTO", "DATETIME_CLAMP"]),
+    "srvServiceName": WORDS, "srvAllowedHostsSuffix": WORDS,
+}  # fmt: skip
+
+
+def value_of(rule: Rule) -> st.SearchStrategy[str]:
+    if rule.name in VALUES:
+        return VALUES[rule.name]
+    return BOOLEANS if rule.kind.name == "true or false" else MILLISECONDS
+
+
+@st.composite
+def options(draw: st.DrawFn) -> str:
+    names = draw(
+        st.lists(st.sampled_from(sorted(r.name for r in RULES.values())), unique=True, max_size=6)
+    )
+    found = []
+    for name in names:
+        rule = RULES[name.lower()]
+        written = draw(st.sampled_from([name, name.lower(), name.upper()]))
+        values = (
+            draw(st.lists(TAGS, min_size=1, max_size=3))
+            if rule.repeatable
+            else [draw(value_of(rule))]
+        )
+        found += [f"{written}={value}" for value in values]
+    return "&".join(found)
+
+
+@st.composite
+def uris(draw: st.DrawFn) -> str:
+    user = draw(st.one_of(st.just(""), st.builds("{}:{}@".format, WORDS, WORDS)))
+    host = st.sampled_from(
+        ["h", "H1.example.com", "10.0.0.1", "[::1]", "[FE80::2]", "%2Ftmp%2Fa.sock"]
+    )
+    port = st.one_of(st.just(""), st.integers(1, 65_535).map(":{}".format))
+    hosts = draw(st.lists(st.tuples(host, port), min_size=1, max_size=3))
+    named = ",".join(h if h.startswith("%") else h + p for h, p in hosts)
+    database = draw(st.one_of(st.just(""), st.text("abc-_", min_size=1, max_size=5)))
+    written = draw(options())
+    return f"mongodb://{user}{named}/{database}" + (f"?{written}" if written else "")
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(uris())
+def test_whatever_is_good_is_read_as_pymongo_reads_it(uri: str) -> None:
+    if not find_problems(uri, Place.CLIENT):
+        must_agree(uri, Place.CLIENT)
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule.name)
+def test_every_option_alone_is_one_that_pymongo_knows(rule: Rule) -> None:
+    assert rule.name.lower() in URI_OPTIONS_VALIDATOR_MAP
+
+
+def test_effective_options_say_what_is_given_and_what_holds_anyway() -> None:
+    text = "mongodb://u:geheim@h/shop?ssl=true&maxpoolsize=7&tlsCertificateKeyFile=k&tlsCertificateKeyFilePassword=geheim"
+    found = {
+        option.name: (option.value, option.given) for option in effective(check(text, Place.CLIENT))
+    }
+    assert found["tls"] == (True, True)
+    assert found["maxPoolSize"] == (7, True)
+    assert found["readPreference"] == ("primary", False)
+    assert found["authSource"] == ("shop", False)
+    assert "ssl" not in found
+    assert "geheim" not in str(found)
+    srv = effective(check("mongodb+srv://a.b.c/", Place.CLIENT))
+    assert [option.value for option in srv if option.name == "tls"] == [True]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("mongodb://u:pw@h/", "mongodb://u:**@h/"),
+        ("mongodb://u@h:1/?appName=a", "mongodb://u@h:1/?appName=a"),
+        ("mongodb://h:1/?authSource=x", "mongodb://h:1/?authSource=x"),
+        ("mongodb://u:p@s/w@h/", "mongodb://u:*****@h/"),
+        ("u:pw@h", "u:**@h"),
+        ("mongodb://h/?TLSCertificateKeyFilePassword=pw&tls=true", "mongodb://h/?TLSCertificateKeyFilePassword=**&tls=true"),
+    ],
+)  # fmt: skip
+def test_masks_secrets_in_their_own_length(text: str, shown: str) -> None:
+    try:
+        uri = parse(text)
+    except UriError:
+        uri = None
+    assert mask(text, uri) == shown
 
 
 def test_tells_every_problem_in_order() -> None:

@@ -12,6 +12,7 @@ from bson.int64 import Int64
 from thermocline_common.coverage import Tier
 from thermocline_common.errors import Code, CommandError
 from thermocline_proxy import exchange
+from thermocline_proxy.choosing import Choice, Why
 from thermocline_proxy.commands.command import Command
 from thermocline_proxy.cursors import Cursors
 from thermocline_proxy.exchange import TierExchange, Upstreams
@@ -36,6 +37,9 @@ class Members:
                 raise CommandError(Code.HostUnreachable, "no primary")
             await asyncio.sleep(0.005)
         return self.address
+
+    def choice(self, preference: bytes | None, address: str) -> Choice:
+        return Choice(address, "primary", Why.PRIMARY)
 
 
 class World:

@@ -3,15 +3,20 @@
 Whatever the CRD's CEL rules refuse is refused here too.
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from thermocline_common.spec.fields import DNS_LABEL
 from thermocline_common.spec.problems import Problem
+from thermocline_common.spec.reads import DEFAULT_THRESHOLD_MS
 from thermocline_common.uri.check import Connection, check as check_uri
 from thermocline_common.uri.options import Place
 from thermocline_common.uri.problems import UriError
+
+_DEFAULTS = {"localThresholdMS": DEFAULT_THRESHOLD_MS}
+_IDLE_WRITE_PERIOD_S = 10
 
 
 def check(resource: Mapping[str, Any]) -> list[Problem]:
@@ -80,7 +85,8 @@ def _tier(path: str, tier: Mapping[str, Any], connection: Connection) -> Iterato
         "maxStalenessSeconds",
         "localThresholdMS",
     ):
-        if field in written and field in tier:
+        # The API server fills defaults in, which nobody wrote.
+        if field in written and tier.get(field, _DEFAULTS.get(field)) != _DEFAULTS.get(field):
             yield Problem(f"{path}.{field}", f"is given in {path}.uri too", "keep one of them")
     mode = tier.get("readPreference", connection.options.get("readPreference", "primary"))
     tags, staleness = tier.get("readPreferenceTags"), tier.get("maxStalenessSeconds")
@@ -96,13 +102,16 @@ def _tier(path: str, tier: Mapping[str, Any], connection: Connection) -> Iterato
             "has a tag set behind the empty one",
             "put the empty one last",
         )
-    if isinstance(staleness, int) and staleness != -1 and staleness < 90:
-        yield Problem(
-            f"{path}.maxStalenessSeconds",
-            "is below 90",
-            "use at least 90, or -1 for no limit",
-            str(staleness),
-        )
+    if isinstance(staleness, int) and staleness != -1:
+        heartbeat = connection.options.get("heartbeatFrequencyMS", 10_000) / 1000
+        smallest = max(90, math.ceil(heartbeat + _IDLE_WRITE_PERIOD_S))
+        if staleness < smallest:
+            yield Problem(
+                f"{path}.maxStalenessSeconds",
+                f"is below {smallest}",
+                f"use at least {smallest}, or -1 for no limit",
+                str(staleness),
+            )
 
 
 def _same_set(archive: Connection, fast: Connection) -> Iterator[Problem]:

@@ -42,6 +42,8 @@ class ServiceStatus(StatusModel):
     """What is wrong now, by key."""
     tiers: dict[str, TierStatus] = Field(default_factory=dict)
     """By ``archive`` and ``fast``."""
+    credentials: dict[str, Any] = Field(default_factory=dict)
+    """``generation`` counts what came into force; ``certificates``: file, subject, notBefore, notAfter."""
 
     def document(self, own: dict[str, Any]) -> dict[str, Any]:
         """JSON-ready, with the service's own part under its name."""

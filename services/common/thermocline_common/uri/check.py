@@ -9,9 +9,14 @@ from thermocline_common.uri.problems import UriError, UriProblem
 
 _TLS_DETAILS = (
     "tlsInsecure", "tlsAllowInvalidCertificates", "tlsAllowInvalidHostnames", "tlsDisableOCSPEndpointCheck",
-    "tlsDisableCertificateRevocationCheck", "tlsCAFile", "tlsCRLFile", "tlsCertificateKeyFile",
-    "tlsCertificateKeyFilePassword",
+    "tlsCAFile", "tlsCRLFile", "tlsCertificateKeyFile", "tlsCertificateKeyFilePassword",
 )  # fmt: skip
+_EXCLUSIVE = (
+    ("tlsInsecure", "tlsAllowInvalidCertificates"), ("tlsInsecure", "tlsAllowInvalidHostnames"),
+    ("tlsInsecure", "tlsDisableOCSPEndpointCheck"),
+    ("tlsAllowInvalidCertificates", "tlsDisableOCSPEndpointCheck"),
+)  # fmt: skip
+"""Pairs of which drivers refuse the second beside the first, whatever their values."""
 _SMALLEST_STALENESS = 90
 _IDLE_WRITE_PERIOD_S = 10
 
@@ -63,8 +68,14 @@ def _together(uri: Uri, options: Options) -> Iterator[UriProblem]:
     level = options.written.get("zlibCompressionLevel")
     if level and "zlib" not in options.get("compressors", ()):
         yield _at(options, "zlibCompressionLevel", "has no effect", "add zlib to compressors")
-    if options.get("authMechanism") == "MONGODB-X509" and uri.password is not None:
-        yield _at(options, "authMechanism", "takes no password", "take the password out")
+    if options.get("authMechanism") == "MONGODB-X509":
+        if uri.password is not None:
+            yield _at(options, "authMechanism", "takes no password", "take the password out")
+        if options.get("tls", options.get("ssl", uri.srv)) is False:
+            yield _at(options, "authMechanism", "needs TLS", "add tls=true")
+    least, most = options.get("minPoolSize", 0), options.get("maxPoolSize", 100)
+    if 0 < most < least:
+        yield _at(options, "minPoolSize", f"is above maxPoolSize, {most}", "make it smaller")
     if options.get("w") == 0 and options.get("journal"):
         yield _at(options, "journal", "contradicts w=0", "keep one of them")
 
@@ -87,9 +98,21 @@ def _tls(uri: Uri, options: Options) -> Iterator[UriProblem]:
                 yield _at(
                     options, name, "has no effect without tls=true", "add tls=true, or take it out"
                 )
-    for name in ("tlsAllowInvalidCertificates", "tlsAllowInvalidHostnames"):
-        if "tlsInsecure" in options.values and name in options.values:
-            yield _at(options, name, "can't stand beside tlsInsecure", "keep one of them")
+    for first, second in _EXCLUSIVE:
+        if first in options.values and second in options.values:
+            yield _at(options, second, f"can't stand beside {first}", "keep one of them")
+    for name in ("tlsInsecure", "tlsAllowInvalidCertificates", "tlsDisableOCSPEndpointCheck"):
+        if "tlsCRLFile" in options.values and options.get(name):
+            yield _at(options, name, "contradicts tlsCRLFile", "keep one of them")
+    if "tlsCertificateKeyFilePassword" in options.values and "tlsCertificateKeyFile" not in (
+        options.written
+    ):
+        yield _at(
+            options,
+            "tlsCertificateKeyFilePassword",
+            "has no effect without tlsCertificateKeyFile",
+            "add the file, or take it out",
+        )
 
 
 def _reads(options: Options) -> Iterator[UriProblem]:
@@ -132,7 +155,7 @@ def _topology(uri: Uri, options: Options) -> Iterator[UriProblem]:
                 yield _at(options, name, "can't stand beside loadBalanced", "keep one of them")
     if options.get("srvMaxHosts") and options.get("replicaSet"):
         yield _at(options, "srvMaxHosts", "can't stand beside replicaSet", "keep one of them")
-    for name in ("srvMaxHosts", "srvServiceName"):
+    for name in ("srvMaxHosts", "srvServiceName", "srvAllowedHostsSuffix"):
         if name in options.values and not uri.srv:
             yield _at(options, name, "needs mongodb+srv://", "take it out")
 

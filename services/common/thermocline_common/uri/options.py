@@ -1,12 +1,27 @@
 """Every option of connection strings: its type, its range, whether it repeats, where it may stand."""
 
 import difflib
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from thermocline_common.uri.kinds import (
+    APP_NAME,
+    BOOLEAN,
+    COMPRESSORS,
+    COUNT,
+    POSITIVE_MS,
+    PROPERTIES,
+    TAG_SET,
+    TEXT,
+    TIME_MS,
+    WRITE_CONCERN,
+    Kind,
+    ValueProblem,
+    choice,
+    integer,
+)
 from thermocline_common.uri.parse import Option, Uri
 from thermocline_common.uri.problems import UriProblem
 
@@ -20,97 +35,6 @@ class Place(StrEnum):
     """A tier's in the resource: without credentials and without files."""
 
 
-class ValueProblem(ValueError):
-    """A value that its option doesn't take; the text is the remedy ("write ...")."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """How a value is read: ``read`` returns it typed or raises :class:`ValueProblem`."""
-
-    name: str
-    read: Callable[[str], Any]
-
-
-def _boolean(value: str) -> bool:
-    if value in ("true", "false"):
-        return value == "true"
-    raise ValueProblem("write true or false, in lower case")
-
-
-def _integer(low: int, high: int = 2_147_483_647, also: int | None = None) -> Kind:
-    def read(value: str) -> int:
-        if re.fullmatch(r"-?[0-9]{1,10}", value, re.ASCII):
-            number = int(value)
-            if low <= number <= high or number == also:
-                return number
-        extra = "" if also is None else f", or {also}"
-        raise ValueProblem(f"write a whole number from {low} to {high}{extra}")
-
-    return Kind(f"whole number from {low}", read)
-
-
-def _choice(*choices: str) -> Kind:
-    def read(value: str) -> str:
-        if value in choices:
-            return value
-        near = next((c for c in choices if c.lower() == value.lower()), None)
-        raise ValueProblem(f"write {near}" if near else f"write one of {', '.join(choices)}")
-
-    return Kind(f"one of {', '.join(choices)}", read)
-
-
-def _text(value: str) -> str:
-    if not value:
-        raise ValueProblem("write a value, or leave the option out")
-    return value
-
-
-def _app_name(value: str) -> str:
-    if not value or len(value.encode()) > 128:
-        raise ValueProblem("write 1 to 128 bytes")
-    return value
-
-
-def _tags(value: str) -> dict[str, str]:
-    """One tag set; an empty one matches any member."""
-    tags: dict[str, str] = {}
-    for part in value.split(",") if value else ():
-        name, colon, tag = part.partition(":")
-        if not colon or not name or name in tags:
-            raise ValueProblem("write name:value, tags separated by commas, each name once")
-        tags[name] = tag
-    return tags
-
-
-def _compressors(value: str) -> list[str]:
-    names = value.split(",")
-    if len(set(names)) != len(names) or not set(names) <= {"snappy", "zlib", "zstd"}:
-        raise ValueProblem("write some of snappy, zlib, zstd, separated by commas")
-    return names
-
-
-def _write_concern(value: str) -> int | str:
-    if re.fullmatch(r"-?[0-9]+", value, re.ASCII):
-        if 0 <= int(value) <= 50:
-            return int(value)
-        raise ValueProblem("write majority, a number from 0 to 50, or the name of a mode")
-    return _text(value)
-
-
-def _properties(value: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for part in value.split(","):
-        name, colon, text = part.partition(":")
-        if not colon or not name:
-            raise ValueProblem("write NAME:value, separated by commas")
-        found[name] = text
-    return found
-
-
-BOOLEAN: Final = Kind("true or false", _boolean)
-TEXT: Final = Kind("text", _text)
-COUNT: Final = _integer(0)
 MECHANISMS: Final = (
     "SCRAM-SHA-1", "SCRAM-SHA-256", "MONGODB-X509", "MONGODB-AWS", "MONGODB-OIDC", "GSSAPI", "PLAIN", "DEFAULT",
 )  # fmt: skip
@@ -122,6 +46,7 @@ class Rule:
     """One option. ``manifest``: None where a tier's URI may have it, else why not and what to do.
 
     ``fixed``: the one value that a tier's URI may give, because the services work so anyway.
+    ``default``: what holds where the option isn't given, in every driver; None: differs, or nothing.
     """
 
     name: str
@@ -130,6 +55,7 @@ class Rule:
     secret: bool = False
     manifest: str | None = None
     fixed: Any = None
+    default: Any = None
 
 
 _FILES = "give the file by spec.*.tls and its Secret"
@@ -137,75 +63,76 @@ _OURS = "take it out: Thermocline sets it itself"
 _CLIENTS = "take it out: applications say this for themselves"
 _POOL = "take it out; spec.proxy.maxUpstreamConnections bounds connections"
 _SET = "take it out: a tier is a replica set, named by replicaSet"
+_LOG_IN = "take it out: the services log in with SCRAM or a certificate"
 
 _RULES: Final = (
     Rule("replicaSet", TEXT),
-    Rule("tls", BOOLEAN),
+    Rule("tls", BOOLEAN, default=False),
     Rule("ssl", BOOLEAN),
     Rule("tlsInsecure", BOOLEAN),
     Rule("tlsAllowInvalidCertificates", BOOLEAN),
     Rule("tlsAllowInvalidHostnames", BOOLEAN),
     Rule("tlsDisableOCSPEndpointCheck", BOOLEAN),
-    Rule("tlsDisableCertificateRevocationCheck", BOOLEAN, manifest=_OURS),
     Rule("tlsCAFile", TEXT, manifest=_FILES),
     Rule("tlsCRLFile", TEXT, manifest=_FILES),
     Rule("tlsCertificateKeyFile", TEXT, manifest=_FILES),
     Rule("tlsCertificateKeyFilePassword", TEXT, secret=True, manifest=_FILES),
     Rule("authSource", TEXT),
-    Rule(
-        "authMechanism",
-        _choice(*MECHANISMS),
-    ),
-    Rule(
-        "authMechanismProperties",
-        Kind("properties", _properties),
-        secret=True,
-        manifest="take it out: the services log in with SCRAM or a certificate",
-    ),
-    Rule("gssapiServiceName", TEXT, manifest="take it out: the services log in with SCRAM"),
-    Rule("readPreference", _choice(*MODES)),
-    Rule("readPreferenceTags", Kind("tag set", _tags), repeatable=True),
-    Rule("maxStalenessSeconds", _integer(90, also=-1)),
-    Rule("localThresholdMS", _integer(0, 60_000)),
-    Rule("connectTimeoutMS", _integer(100, 60_000)),
-    Rule("heartbeatFrequencyMS", _integer(500, 120_000)),
-    Rule("serverMonitoringMode", _choice("auto", "stream", "poll")),
-    Rule("compressors", Kind("list", _compressors), manifest=_OURS),
-    Rule("zlibCompressionLevel", _integer(-1, 9), manifest=_OURS),
+    Rule("authMechanism", choice(*MECHANISMS)),
+    Rule("authMechanismProperties", PROPERTIES, secret=True, manifest=_LOG_IN),
+    Rule("readPreference", choice(*MODES), default="primary"),
+    Rule("readPreferenceTags", TAG_SET, repeatable=True),
+    Rule("maxStalenessSeconds", integer(90, also=-1), default=-1),
+    Rule("localThresholdMS", integer(0, 60_000), default=15),
+    Rule("connectTimeoutMS", integer(100, 60_000)),
+    Rule("heartbeatFrequencyMS", integer(500, 120_000), default=10_000),
+    Rule("serverMonitoringMode", choice("auto", "stream", "poll"), default="auto"),
+    Rule("compressors", COMPRESSORS, manifest=_OURS),
+    Rule("zlibCompressionLevel", integer(-1, 9), manifest=_OURS),
     Rule("srvServiceName", TEXT),
     Rule("srvMaxHosts", COUNT, manifest="take it out: every member has to be known"),
-    Rule("retryWrites", BOOLEAN, fixed=True),
-    Rule("retryReads", BOOLEAN, fixed=True),
-    Rule("w", Kind("write concern", _write_concern), fixed="majority"),
+    Rule("srvAllowedHostsSuffix", TEXT, manifest=_SET),
+    Rule("retryWrites", BOOLEAN, fixed=True, default=True),
+    Rule("retryReads", BOOLEAN, fixed=True, default=True),
+    Rule("w", WRITE_CONCERN, fixed="majority"),
     Rule("wtimeoutMS", COUNT, manifest=_CLIENTS),
-    Rule("wtimeout", COUNT, manifest=_CLIENTS),
     Rule("journal", BOOLEAN, manifest=_CLIENTS),
     Rule("fsync", BOOLEAN, manifest=_CLIENTS),
     Rule(
         "readConcernLevel",
-        _choice("local", "majority", "linearizable", "available", "snapshot"),
+        choice("local", "majority", "linearizable", "available", "snapshot"),
         manifest=_CLIENTS,
     ),
-    Rule("appName", Kind("text", _app_name), manifest=_OURS),
-    Rule("serverSelectionTimeoutMS", _integer(1), manifest=_OURS),
-    Rule("socketTimeoutMS", COUNT, manifest=_OURS),
-    Rule("timeoutMS", COUNT, manifest=_OURS),
-    Rule("maxPoolSize", COUNT, manifest=_POOL),
-    Rule("minPoolSize", COUNT, manifest=_POOL),
-    Rule("maxConnecting", _integer(1), manifest=_POOL),
-    Rule("maxIdleTimeMS", COUNT, manifest=_POOL),
-    Rule("waitQueueTimeoutMS", COUNT, manifest=_POOL),
+    Rule("appName", APP_NAME, manifest=_OURS),
+    Rule("serverSelectionTimeoutMS", POSITIVE_MS, manifest=_OURS, default=30_000),
+    Rule("socketTimeoutMS", TIME_MS, manifest=_OURS),
+    Rule("timeoutMS", TIME_MS, manifest=_OURS),
+    Rule("maxPoolSize", COUNT, manifest=_POOL, default=100),
+    Rule("minPoolSize", COUNT, manifest=_POOL, default=0),
+    Rule("maxConnecting", integer(1), manifest=_POOL, default=2),
+    Rule("maxIdleTimeMS", POSITIVE_MS, manifest=_POOL),
+    Rule("waitQueueTimeoutMS", POSITIVE_MS, manifest=_POOL),
     Rule("waitQueueMultiple", COUNT, manifest=_POOL),
-    Rule("directConnection", BOOLEAN, manifest=_SET),
-    Rule("loadBalanced", BOOLEAN, manifest=_SET),
+    Rule("directConnection", BOOLEAN, manifest=_SET, default=False),
+    Rule("loadBalanced", BOOLEAN, manifest=_SET, default=False),
+    Rule("maxAdaptiveRetries", COUNT, manifest=_OURS),
+    Rule("enableOverloadRetargeting", BOOLEAN, manifest=_OURS),
     Rule(
         "uuidRepresentation",
-        _choice("standard", "unspecified", "javaLegacy", "csharpLegacy", "pythonLegacy"),
+        choice("standard", "unspecified", "javaLegacy", "csharpLegacy", "pythonLegacy"),
         manifest=_CLIENTS,
     ),
     Rule("tz_aware", BOOLEAN, manifest=_CLIENTS),
-    Rule("unicode_decode_error_handler", _choice("strict", "replace", "ignore"), manifest=_CLIENTS),
-    Rule("datetime_conversion", TEXT, manifest=_CLIENTS),
+    Rule(
+        "unicode_decode_error_handler",
+        choice("strict", "replace", "ignore", "backslashreplace", "surrogateescape"),
+        manifest=_CLIENTS,
+    ),
+    Rule(
+        "datetime_conversion",
+        choice("DATETIME", "DATETIME_CLAMP", "DATETIME_MS", "DATETIME_AUTO"),
+        manifest=_CLIENTS,
+    ),
 )
 RULES: Final[Mapping[str, Rule]] = {rule.name.lower(): rule for rule in _RULES}
 """By lower-case name: names of options don't depend on case, values do."""
@@ -224,6 +151,9 @@ _FORMER: Final = {
     "slaveok": "readPreference",
     "j": "journal",
     "safe": "w",
+    "wtimeout": "wtimeoutMS",
+    "gssapiservicename": "authMechanismProperties",
+    "tlsdisablecertificaterevocationcheck": "tlsDisableOCSPEndpointCheck",
 }
 """Names that drivers had once; nearness of spelling wouldn't find the new ones."""
 

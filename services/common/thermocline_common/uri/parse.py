@@ -124,6 +124,10 @@ def _decode(text: str, start: int, end: int, what: str) -> str:
         raise _fail(
             bad.start(), bad.start() + 1, f"a '%' in {what} that begins no escape", "write %25"
         )
+    plus = text.find("+", start, end)
+    if plus >= 0:
+        # A blank to some drivers (PyMongo), itself to others (Node).
+        raise _fail(plus, plus, f"an unescaped '+' in {what}", "write %2B, or %20 for a blank")
     try:
         return unquote(text[start:end], errors="strict")
     except UnicodeDecodeError:
@@ -255,12 +259,7 @@ def _options(text: str, start: int) -> tuple[Option, ...]:
         if not name:
             raise _fail(position, end, "a value without an option's name", "write name=value")
         value_start = position + len(name) + 1
-        for character, escape in (
-            ("+", "%2B, or %20 for a blank"),
-            ("=", "%3D"),
-            ("?", "%3F"),
-            ("@", "%40"),
-        ):
+        for character, escape in (("=", "%3D"), ("?", "%3F"), ("@", "%40")):
             # Drivers differ on what these stand for.
             found = text.find(character, value_start, end)
             if found >= 0:

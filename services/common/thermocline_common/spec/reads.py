@@ -1,0 +1,51 @@
+"""Which members of a tier serve reads that state no preference: the tier's fields and its URI, as one. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from thermocline_common.spec.models import TierSpec
+from thermocline_common.uri.check import check
+from thermocline_common.uri.options import Place
+
+DEFAULT_THRESHOLD_MS = 15
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """``tags``: ordered tag sets, none: any member. ``max_staleness_seconds``: -1 for no limit."""
+
+    mode: str = "primary"
+    tags: tuple[Mapping[str, str], ...] = ()
+    max_staleness_seconds: int = -1
+    local_threshold_ms: int = DEFAULT_THRESHOLD_MS
+
+    @property
+    def preference(self) -> dict[str, Any] | None:
+        """As a ``$readPreference``; None: the primary."""
+        if self.mode == "primary":
+            return None
+        document: dict[str, Any] = {"mode": self.mode}
+        if self.tags:
+            document["tags"] = [dict(tags) for tags in self.tags]
+        if self.max_staleness_seconds > 0:
+            document["maxStalenessSeconds"] = self.max_staleness_seconds
+        return document
+
+
+def read_options(tier: TierSpec) -> ReadOptions:
+    """Of a checked manifest's tier, in which no option is given twice."""
+    given = check(tier.uri, Place.MANIFEST).options
+    mode = tier.read_preference
+    staleness = tier.max_staleness_seconds
+    threshold = tier.local_threshold_ms
+    if threshold == DEFAULT_THRESHOLD_MS:  # the API server fills it in: it says nothing
+        threshold = given.get("localThresholdMS", threshold)
+    return ReadOptions(
+        mode=given.get("readPreference", "primary") if mode is None else mode.value,
+        tags=tuple(tier.read_preference_tags or given.get("readPreferenceTags", ())),
+        max_staleness_seconds=(
+            given.get("maxStalenessSeconds", -1) if staleness is None else staleness
+        ),
+        local_threshold_ms=threshold,
+    )
