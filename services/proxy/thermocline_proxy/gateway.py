@@ -1,6 +1,7 @@
 """The parts of a running proxy, as one value that connections and handlers share."""
 
 import os
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from thermocline_proxy.cursors import Cursors
 from thermocline_proxy.exchange import TierExchange, Upstreams
 from thermocline_proxy.hello import Limits, common_limits
 from thermocline_proxy.leaving import Leaving, Phase
+from thermocline_proxy.listener import Complaints
 from thermocline_proxy.logins import Logins
 from thermocline_proxy.observe import Observer
 from thermocline_proxy.owners import Owners
@@ -40,6 +42,7 @@ class Proxy:
     proxy_id: uuid.UUID
     pressure: BackPressure
     owners: Owners
+    complaints: Complaints = field(default_factory=lambda: Complaints(time.monotonic))
     service_id: ServiceId = field(default_factory=ServiceId)
     leaving: Leaving = field(default_factory=Leaving)
     address: str = ""

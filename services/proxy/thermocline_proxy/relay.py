@@ -16,7 +16,7 @@ from thermocline_proxy.commands.catalog import RELAYED, Kind
 from thermocline_proxy.gateway import Proxy
 from thermocline_proxy.leaving import Phase
 from thermocline_proxy.members import Members
-from thermocline_proxy.observe import Counter
+from thermocline_proxy.observe import Counter, Latency, Uncounted
 from thermocline_proxy.ports import Identity
 from thermocline_proxy.sessions import ClientSession
 from thermocline_proxy.state import Standing
@@ -42,6 +42,7 @@ _POINT_FIELDS = frozenset(
 _WINDOWS = (b"filter", b"documents", b"updates", b"deletes", b"query")
 _SAFE_IDS = {0x01: 8, 0x07: 12, 0x09: 8, 0x10: 4, 0x12: 8}
 """Types of ``_id`` whose equality is plain, with the size of their values."""
+_NO_READ = Uncounted()
 _U64 = struct.Struct("<Q")
 _unpack = INT32.unpack_from
 _monotonic = time.monotonic
@@ -81,6 +82,8 @@ class Relay:
         self._plan: Plan | None = None
         self.count = Counter()
         """Of the command that was routed last."""
+        self.read: Latency = _NO_READ
+        """Where that command's time counts, if it is a read."""
 
     def repeat(self, frame: bytes) -> tuple[Upstream, bytes] | None:
         """A connection and the frame to send, for a command like the last; None: not that simple."""
@@ -199,6 +202,10 @@ class Relay:
         if upstream is None:
             return None
         self.count = proxy.observer.commands[entry.name]
+        self.read = _NO_READ
+        if entry.kind is Kind.READ:
+            wanted = None if preference is None else frame[preference[2] : preference[3]]
+            self.read = proxy.observer.read(tier, members.choice(wanted, address))
         if (
             preference is None
             and concern is None

@@ -16,9 +16,10 @@ from hypothesis import given, settings, strategies as st
 from thermocline_common.coverage import Coverage, State, Tier
 from thermocline_common.health import Problems
 from thermocline_common.sessions import new_reserved_id
+from thermocline_proxy.choosing import Choice, Why
 from thermocline_proxy.gateway import Proxy
 from thermocline_proxy.leaving import Leaving, Phase
-from thermocline_proxy.observe import Counter
+from thermocline_proxy.observe import Counter, Latency
 from thermocline_proxy.pools import Pools
 from thermocline_proxy.relay import Relay
 from thermocline_proxy.routing.snapshot import Snapshot, Tiering
@@ -47,11 +48,15 @@ class Members:
     def choose(self, preference: bytes) -> str | None:
         return "h:2"
 
+    def choice(self, preference: bytes | None, address: str) -> Choice:
+        return Choice(address, "primary" if preference is None else "other", Why.PRIMARY)
+
 
 class World:
     """A proxy without sockets: ``shop.orders`` is tiered, the rest isn't."""
 
     def __init__(self, *, default_preference: bytes | None = None, login: bool = False) -> None:
+        self.counted: dict[tuple[Tier, str, str], Latency] = {}
         self.clocks = {tier: TierClock() for tier in Tier}
         self.clocks[Tier.FAST].learn_document(
             {"$clusterTime": FAST_TIME, "operationTime": Timestamp(10, 1)}
@@ -87,10 +92,13 @@ class World:
                 settings=lambda: configured,
                 logins=types.SimpleNamespace(may_be_required=login),
                 leaving=Leaving(),
-                observer=types.SimpleNamespace(commands=defaultdict(Counter)),
+                observer=types.SimpleNamespace(commands=defaultdict(Counter), read=self.reads),
             ),
         )
         self.relay = Relay(self.proxy, self.session)
+
+    def reads(self, tier: Tier, choice: Choice) -> Latency:
+        return self.counted.setdefault((tier, choice.address, choice.mode), Latency())
 
     def idle(self, tier: Tier, address: str = "h:1") -> Upstream:
         pool = self.pools.pool(tier, address, None)
@@ -322,3 +330,24 @@ def assert_same(world: World, frame: bytes) -> None:
         assert again is not None
         assert (again[0], again[1]) == (repeated[0], repeated[1])
         assert bson.encode(again[2]) == bson.encode(repeated[2])
+
+
+def test_reads_count_for_the_member_that_answers_and_the_preference_that_chose_it() -> None:
+    world = World()
+    for frame, expected in (
+        (message({"find": "plain", "filter": {}, "$db": "shop"}), (Tier.ARCHIVE, "h:1", "primary")),
+        (
+            message({"find": "plain", "$readPreference": {"mode": "nearest"}, "$db": "shop"}),
+            (Tier.ARCHIVE, "h:2", "other"),
+        ),
+        (
+            message({"find": "orders", "filter": {"_id": 1}, "$db": "shop"}),
+            (Tier.FAST, "h:1", "primary"),
+        ),
+    ):
+        assert world.route(frame) is not None
+        assert world.relay.read is world.counted[expected]
+    assert world.route(message({"insert": "plain", "documents": [{}], "$db": "shop"})) is not None
+    world.relay.read.add(1.0)
+    assert len(world.counted) == 3
+    assert not any(latency.count for latency in world.counted.values())
