@@ -4,6 +4,7 @@ An application works through the proxy all the while and checks each answer.
 """
 
 import datetime as dt
+import functools
 import json
 import os
 import signal
@@ -16,8 +17,9 @@ import pytest
 from support import accounts
 from support.e2e.application import OLD_ORDERS, Application, Said
 from support.e2e.cluster import CHART, NEXT_TAG, Cluster, NotSo, wait_until
+from support.e2e.pki import Authority
 from support.e2e.tiered import Resource, chart_values, secret
-from support.e2e.tiers import Tiers
+from support.e2e.tiers import Member, Tiers
 
 OPERATOR: Final = "thermocline"
 RECENT_ORDERS: Final = 200
@@ -181,7 +183,7 @@ def test_credentials_rotate(
     for member in tiers:
         wait_until(
             f"nobody uses the old user of {member.name}",
-            lambda m=member: not users(m, "thermocline"),
+            functools.partial(unused, member, "thermocline"),
             120,
             1,
         )
@@ -193,14 +195,14 @@ def test_credentials_rotate(
     assert shop.row()["READY"] == "True"
 
 
-def users(member: Any, name: str) -> list[str]:
-    """The applications' names of open connections of that user."""
+def unused(member: Member, name: str) -> bool:
+    """Whether no connection to the member is logged in as that user."""
     with member.client() as client:
         sessions = client.admin.aggregate([
             {"$currentOp": {"allUsers": True, "idleConnections": True}},
             {"$match": {"effectiveUsers.user": name}},
         ])  # fmt: skip
-        return [str(session.get("appName", session.get("desc"))) for session in sessions]
+        return not list(sessions)
 
 
 def test_certificates_rotate(
@@ -208,7 +210,7 @@ def test_certificates_rotate(
 ) -> None:
     before = application.said()
     # Another authority beside the first, as in the first half of every change of authorities.
-    other = type(tiers.authority)(tiers.authority.folder / "other")
+    other = Authority(tiers.authority.folder / "other")
     both = tiers.authority.certificate + other.certificate
     cluster.apply(secret("tiers-ca", shop.namespace, ca_crt=both))
     said = application.works(after=before, operations=200)

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,11 +45,12 @@ def login(name: str, **values: str) -> dict[str, Any]:
 
 def says(resource: Resource, kind: str, reason: str, *texts: str, seconds: float = 60) -> None:
     """Wait until a condition gives this reason, in words that hold these texts."""
-    found = wait_until(
-        f"{kind} says {reason}",
-        lambda: (c := resource.condition(kind)).get("reason") == reason and c,
-        seconds,
-    )
+
+    def look() -> Mapping[str, Any]:
+        found = resource.condition(kind)
+        return found if found.get("reason") == reason else {}
+
+    found = wait_until(f"{kind} says {reason}", look, seconds)
     for text in texts:
         assert text in found["message"], found
     assert reason in resource.described()

@@ -25,7 +25,7 @@ MANIFESTS: Final = ROOT / "build" / "manifests" / "thermocline.yaml"
 @functools.cache
 def clients() -> Path:
     """The folder with ``helm`` and ``kubectl``; fetched if it isn't there. Seconds, once on a machine."""
-    command = [sys.executable, CLUSTER / "build", "--clients"]
+    command = [sys.executable, str(CLUSTER / "build"), "--clients"]
     with (Path(tempfile.gettempdir()) / "thermocline-clients.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # test processes begin at the same time
         done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -40,7 +40,10 @@ class NotSo(AssertionError):
 
 def obstacles() -> list[str]:
     """What this machine lacks to run the cluster; empty: nothing."""
-    found = [f"{name} isn't installed" for name in PROGRAMS if shutil.which(name) is None]
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    found = [
+        f"{name} isn't installed" for name in PROGRAMS if shutil.which(name, path=path) is None
+    ]
     if os.geteuid() != 0:
         found.append("not root")
     if not Path("/usr/lib/cni/bridge").exists():

@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime as dt
+import functools
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -217,7 +218,7 @@ def start_tiers(cluster: Cluster, namespace: str, folder: Path) -> Tiers:
             timeout=130,
         )  # fmt: skip
         member.initiate()
-        wait_until(f"{member.name} takes log-ins", lambda m=member: _answers(m), 30)
+        wait_until(f"{member.name} takes log-ins", functools.partial(_answers, member), 30)
         member.create_services_user(accounts.SERVICES[member.tier])
     with tiers.archive.client() as client:
         client.admin.command(
