@@ -503,6 +503,29 @@ async def test_drain_and_exit(tiers: Tiers, follower: ManifestFollower) -> None:
     assert "orders" not in await tiers.fast["shop"].list_collection_names()
 
 
+async def test_says_by_which_manifest_nothing_is_tiered(
+    tiers: Tiers, manifest: Manifest, follower: ManifestFollower
+) -> None:
+    """The operator lets a resource go on this word alone."""
+    async with Feeder(tiers, follower) as feeder:
+        await feeder.reaches(NS, State.ACTIVE)
+        assert feeder.service.status()["drained"] is False
+        before = follower.applied_generation
+        manifest.change(mode="Passthrough")
+
+        async def drained() -> bool:
+            status = feeder.service.status()
+            return bool(status["drained"]) and status["settledGeneration"] > before
+
+        await feeder.until(drained)
+        coverage = await read_one(tiers, NS)
+        assert coverage is None or coverage.state is State.PASSTHROUGH
+        assert "orders" not in await tiers.fast["shop"].list_collection_names()
+        manifest.change(mode="Active")
+        await feeder.reaches(NS, State.ACTIVE)
+        assert feeder.service.status()["drained"] is False
+
+
 async def test_drain_says_when_something_is_refused(
     tiers: Tiers, follower: ManifestFollower
 ) -> None:

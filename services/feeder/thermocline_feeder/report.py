@@ -38,6 +38,8 @@ def report(parts: Parts, targets: Mapping[str, Wanted], measures: Measures) -> d
         "lagSeconds": lag,
         "lagP99Seconds": _p99(figures.lags),
         "caughtUp": replay.caught_up,
+        "drained": time is not None and parts.states.emptied and parts.states.settled is not None,
+        "settledGeneration": parts.states.settled,
         "backlog": replay.backlog,
         "appliedTotal": figures.documents,
         "appliedPerSecond": round(measures.rate, 1),

@@ -136,6 +136,7 @@ class FeederService:
                 self.pause,
                 drain=self.draining,
             )
+            parts.states.generation = lambda: context.manifest.applied_generation
             parts.applier.reset(checkpoint.quarantine)
             measures = Measures(context, parts, self.clock, draining=self.draining)
             parts.replay.give_way = measures.give_way

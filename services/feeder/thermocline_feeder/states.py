@@ -54,6 +54,10 @@ def _never() -> None:
     return None
 
 
+def _no_generation() -> int:
+    return 0
+
+
 @dataclass(slots=True)
 class States:
     """``coverages``: the documents as last read. ``blocked``: what each namespace waits for."""
@@ -72,6 +76,10 @@ class States:
     blocked: dict[str, str] = field(default_factory=dict)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     known: bool = False
+    generation: Callable[[], int] = _no_generation
+    """The generation of the manifest in force."""
+    settled: int | None = None
+    """The generation by which the last look found nothing to begin or to end; None: it found something."""
     _busy: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _not_before: dict[tuple[str, Step], float] = field(default_factory=dict)
     _looking_back: dict[str, tuple[Hashable, float]] = field(default_factory=dict)
@@ -106,6 +114,7 @@ class States:
     async def _look(self, group: asyncio.TaskGroup, slots: asyncio.Semaphore) -> None:
         # A step that ends meanwhile may not show in what is read: its namespace waits for the next look.
         busy = set(self._busy)
+        generation = self.generation()
         self.coverages = await read_all(self.tiers)
         listed, _ = await read_linearizable(self.tiers.archive, names.TIERED, {})
         for document in listed:
@@ -146,6 +155,14 @@ class States:
                 continue
             task = group.create_task(self._take(namespace, step, coverage, target, slots, stale))
             self._busy[namespace] = task
+        self.settled = None if busy or self._busy else generation
+
+    @property
+    def emptied(self) -> bool:
+        """Whether nothing is tiered, and the fast tier holds nothing of what was."""
+        return self.known and all(
+            c.state is State.PASSTHROUGH and c.fast_uuid is None for c in self.coverages.values()
+        )
 
     def _settled(self, namespace: str, coverage: Coverage | None, target: Wanted | None) -> None:
         reached = State.PASSTHROUGH if coverage is None else coverage.state
