@@ -1,9 +1,12 @@
 """The images' Dockerfiles, as far as they can be judged without building them."""
 
 import re
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
 PIN = re.compile(r"^([a-z0-9-]+)==([^\s;]+)", re.M)
@@ -18,6 +21,31 @@ def test_an_image_s_lock_is_a_part_of_the_whole(name: str) -> None:
     lock = pins(ROOT / "images" / f"{name}.lock")
     assert len(lock) > 3
     assert lock.items() <= pins(ROOT / "requirements.lock").items(), "run `make lock`"
+
+
+def needed(*extras: str) -> set[str]:
+    """The distributions that these extras of ours need on this machine."""
+    waiting = [("thermocline-mongodb", extra) for extra in ("", *extras)]
+    seen = set(waiting)
+    while waiting:
+        name, extra = waiting.pop()
+        for requirement in map(Requirement, metadata.requires(name) or ()):
+            if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
+                inner = canonicalize_name(requirement.name)
+                new = {(inner, wanted) for wanted in ("", *requirement.extras)} - seen
+                seen |= new
+                waiting += new
+    return {name for name, _ in seen} - {"thermocline-mongodb"}
+
+
+@pytest.mark.parametrize(
+    ("name", "extras"),
+    [("service", ("proxy", "feeder", "evictor", "warmer")), ("operator", ("operator", "feeder"))],
+)
+def test_an_image_s_lock_is_whole(name: str, extras: tuple[str, ...]) -> None:
+    assert needed(*extras) <= pins(ROOT / "images" / name / "requirements.lock").keys(), (
+        "run `make lock`"
+    )
 
 
 @pytest.mark.parametrize(
