@@ -87,6 +87,8 @@ def _count(number: int, one: str, many: str) -> str:
 def _reconciling(facts: Facts) -> Verdict:
     if facts.ending is Ending.DRAINING:
         return Verdict(True, Reason.DRAINING, facts.ending_text)
+    if facts.ending is Ending.BLOCKED:
+        return Verdict(False, Reason.DRAIN_BLOCKED, "it waits for a person, see Stalled")
     if facts.problems or facts.conflicts or facts.refused:
         return Verdict(False, Reason.UP_TO_DATE, "it waits for a person, see Stalled")
     if not facts.applied:
@@ -141,7 +143,8 @@ def _stalled(facts: Facts) -> Verdict:
         text = "; ".join(f"{kind} {name}: {why}" for kind, name, why in facts.refused)
         return Verdict(True, Reason.API_REFUSED, text)
     if any(not trouble.missing_keys for trouble in facts.secrets):
-        return _secrets(facts, tls=None)
+        found = _secrets(facts, tls=None)
+        return Verdict(True, found.reason, found.message)
     refused = {n: text for n, text in policies.unreached(facts).items() if text is not None}
     if refused and not _held(facts.spec):
         return Verdict(
