@@ -61,8 +61,8 @@ integration: venv ## against real mongods
 protocol: venv ## unchanged drivers and other people's suites through the proxy (a sample)
 	@$(PYTEST) tests/protocol
 
-compat: venv ## all of other people's suites, passthrough and tiered (MODE=, UNITS='glob ...')
-	@PYTHONPATH=tests $(BIN)/python -m support.compat $(if $(MODE),--mode $(MODE)) $(foreach unit,$(UNITS),--unit '$(unit)')
+compat: venv ## all of other people's suites: nothing tiered, all tiered, with evictor and warmer (SETTING=, UNITS='glob ...')
+	@PYTHONPATH=tests $(BIN)/python -m support.compat $(if $(SETTING),--setting $(SETTING)) $(foreach unit,$(UNITS),--unit '$(unit)')
 
 chaos: venv ## SEED=, SECONDS=120: everything breaks under applications that know the truth
 	@PYTHONPATH=tests $(BIN)/python -m support.chaos $(if $(SEED),--seed $(SEED)) $(if $(SECONDS),--seconds $(SECONDS))

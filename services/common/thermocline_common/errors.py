@@ -33,11 +33,14 @@ class Code(IntEnum):
     InvalidOptions = 72
     InvalidNamespace = 73
     HostUnreachable = 6
+    HostNotFound = 7
+    UnknownError = 8
     NetworkTimeout = 89
     ShutdownInProgress = 91
     OperationFailed = 96
     DocumentValidationFailure = 121
     FailedToSatisfyReadPreference = 133
+    ReadConcernMajorityNotAvailableYet = 134
     CappedPositionLost = 136
     ConflictingOperationInProgress = 117
     WriteConflict = 112
@@ -63,6 +66,7 @@ class Code(IntEnum):
     UnsupportedOpQueryCommand = 352
     CollectionUUIDMismatch = 361
     TransactionTooLargeForCache = 388
+    SocketException = 9001
     BSONObjectTooLarge = 10334
     DuplicateKey = 11000
     OutOfDiskSpace = 14031

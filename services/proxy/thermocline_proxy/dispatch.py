@@ -26,8 +26,9 @@ from thermocline_proxy.exchange import (
     LeaseLapsed,
     failure_labels,
 )
+from thermocline_proxy.failing import Failing
 from thermocline_proxy.gateway import Proxy
-from thermocline_proxy.hello import compression, hello_reply
+from thermocline_proxy.hello import application_name, compression, hello_reply
 from thermocline_proxy.leased import leased
 from thermocline_proxy.leaving import elsewhere
 from thermocline_proxy.log_in import LogInRefused
@@ -42,6 +43,7 @@ from thermocline_proxy.transactions import Transactions
 from thermocline_proxy.transactions.pins import hold, let_go
 from thermocline_proxy.wire.header import ProtocolViolation
 from thermocline_proxy.wire.opmsg import Message
+from thermocline_proxy.wire.opquery import HELLO_NAMES
 from thermocline_proxy.wire.replies import OK
 
 _HELLO_WAIT_SECONDS = 10.0
@@ -63,12 +65,14 @@ class Dispatcher:
         self._transactions = Transactions(proxy, self._decided, self._archive.statement)
         self._operations = Operations(proxy)
         self._sessions = SessionCommands(proxy)
+        self._failing = Failing(proxy, self._archive)
         report = SelfReport(proxy, self._archive)
         self._own: Mapping[str, Callable[[Request], Awaitable[bytes]]] = {
             "currentOp": self._operations.current,
             "killOp": self._operations.kill,
             "serverStatus": report.status,
             "listCommands": report.commands,
+            "configureFailPoint": self._failing.configure,
         }
         self._ways: Mapping[Kind, Callable[[Request, Entry, ClientSession], Awaitable[bytes]]] = {
             Kind.LOCAL: self._local,
@@ -113,10 +117,19 @@ class Dispatcher:
         request = Request(command, session.identity, session.id, deadline)
         if self._proxy.draining:
             self._send_elsewhere(command, entry, message)
+        if not self._proxy.fail_point.on or command.name in HELLO_NAMES:
+            return await self._served(request, entry, session, message)
+        await self._failing.before(command, session, deadline)
+        raw = await self._served(request, entry, session, message)
+        return self._failing.after(raw, command, entry, session)
+
+    async def _served(
+        self, request: Request, entry: Entry, session: ClientSession, message: Message
+    ) -> bytes:
         in_transaction = b"autocommit" in message.spans or b"startTransaction" in message.spans
         try:
             if in_transaction and entry.kind is not Kind.TRANSACTION:
-                _refuse_closed(touched(command, entry))
+                _refuse_closed(touched(request.command, entry))
                 try:
                     return await self._transactions.statement(request, entry)
                 finally:
@@ -155,7 +168,7 @@ class Dispatcher:
         if entry.name == "logout":
             self._proxy.logins.log_out(session, request.command.database)
             return OK
-        if entry.name in ("hello", "isMaster", "ismaster"):
+        if entry.name in HELLO_NAMES:
             return await self.hello(request.command, session)
         return OK
 
@@ -171,12 +184,14 @@ class Dispatcher:
                     code_name="ClientMetadataCannotBeMutated",
                 )
             session.greeted = True
+            session.application = application_name(command)
             session.owner = self._proxy.owners.move(
                 session.owner,
                 session.host,
                 command.fields["client"][1],
                 alone=bool(command.get("loadBalanced")),
             )
+        await self._failing.before(command, session)
         deadline = time.monotonic() + _HELLO_WAIT_SECONDS
         members = self._proxy.upstreams.members
         if not members[Tier.ARCHIVE].known:

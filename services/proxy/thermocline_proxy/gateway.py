@@ -9,6 +9,7 @@ from typing import Final
 
 from thermocline_common.coverage import Tier
 from thermocline_proxy.back_pressure import BackPressure
+from thermocline_proxy.commands.fail_point import FailPoint
 from thermocline_proxy.cursors import Cursors
 from thermocline_proxy.exchange import TierExchange, Upstreams
 from thermocline_proxy.hello import Limits, common_limits
@@ -45,6 +46,7 @@ class Proxy:
     complaints: Complaints = field(default_factory=lambda: Complaints(time.monotonic))
     service_id: ServiceId = field(default_factory=ServiceId)
     leaving: Leaving = field(default_factory=Leaving)
+    fail_point: FailPoint = field(default_factory=FailPoint)
     address: str = ""
     pid: int = field(default_factory=os.getpid)
 

@@ -43,6 +43,14 @@ def common_limits(members: Sequence[Limits]) -> Limits | None:
     )
 
 
+def application_name(command: Command) -> str:
+    """The name that a hello's metadata give the application; empty where they give none."""
+    metadata = command.get("client")
+    application = metadata.get("application") if isinstance(metadata, Mapping) else None
+    name = application.get("name") if isinstance(application, Mapping) else None
+    return name if isinstance(name, str) else ""
+
+
 def compression(command: Command, before: tuple[str, ...]) -> tuple[str, ...]:
     """The compressors to answer a hello with; one that names none keeps those from ``before``.
 

@@ -140,7 +140,7 @@ class Relay:
         proxy = self._proxy
         if entry is None or (session.identity is None and proxy.logins.may_be_required):
             return None
-        if proxy.leaving.phase is Phase.LEAVING:
+        if proxy.leaving.phase is Phase.LEAVING or proxy.fail_point.on:
             return None
         spans = scan(frame, BODY)
         kind, _, start, end = next(iter(spans.values()))

@@ -143,6 +143,10 @@ class LeaseKeeper:
         self._granted = leases.UNPUBLISHED.seconds
         self.snapshot = Snapshot(expires=float("-inf"), untiered_expires=float("-inf"))
 
+    def forget_plans(self) -> None:
+        """Let the short path decide about every command anew."""
+        self.token = object()
+
     # What the short path asks: synchronous.
 
     def standing(self, namespace: bytes) -> Standing:

@@ -17,6 +17,7 @@ from thermocline_common.coverage import Coverage, State, Tier
 from thermocline_common.health import Problems
 from thermocline_common.sessions import new_reserved_id
 from thermocline_proxy.choosing import Choice, Why
+from thermocline_proxy.commands.fail_point import FailPoint, Failure, Switch
 from thermocline_proxy.gateway import Proxy
 from thermocline_proxy.leaving import Leaving, Phase
 from thermocline_proxy.observe import Counter, Latency
@@ -92,6 +93,7 @@ class World:
                 settings=lambda: configured,
                 logins=types.SimpleNamespace(may_be_required=login),
                 leaving=Leaving(),
+                fail_point=FailPoint(),
                 observer=types.SimpleNamespace(commands=defaultdict(Counter), read=self.reads),
             ),
         )
@@ -229,6 +231,18 @@ def test_what_the_operator_prefers_for_reads_is_left_to_the_long_path() -> None:
 
 def test_nothing_is_relayed_without_a_login_where_one_is_needed() -> None:
     assert World(login=True).route(message(find())) is None
+
+
+def test_nothing_is_relayed_while_a_fail_point_is_on() -> None:
+    world = World()
+    assert world.route(message(find()))
+    assert world.repeat(message(find()))
+    world.proxy.fail_point.switch(Switch(Failure(frozenset({"find"}), code=91)))
+    world.leases.forget_plans()
+    assert world.repeat(message(find())) is None
+    assert world.route(message(find())) is None
+    world.proxy.fail_point.switch(Switch())
+    assert world.route(message(find()))
 
 
 def test_a_proxy_that_is_leaving_relays_nothing() -> None:
