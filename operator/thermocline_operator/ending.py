@@ -175,7 +175,7 @@ def _runs(pod: Mapping[str, Any]) -> bool:
     if pod["metadata"].get("deletionTimestamp") is not None:
         return False
     containers = (pod.get("status") or {}).get("containerStatuses") or []
-    return any((c.get("state") or {}).get("running") for c in containers)
+    return any("running" in (c.get("state") or {}) for c in containers)
 
 
 def _states(own: Mapping[str, Any]) -> Any:

@@ -111,7 +111,7 @@ def _reconciling(facts: Facts) -> Verdict:
             f"not yet working with generation {facts.generation}: {text}",
         )
     waiting = [n for n, text in policies.unreached(facts).items() if text is None]
-    if waiting and facts.ending is Ending.NONE and not _held(facts.spec):
+    if waiting and not _held(facts.spec):
         return Verdict(True, Reason.SWITCHING, f"on their way: {', '.join(waiting)}")
     return Verdict(
         False, Reason.UP_TO_DATE, f"every service works with generation {facts.generation}"

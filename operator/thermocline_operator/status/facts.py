@@ -90,9 +90,10 @@ class Facts:
     expiring: tuple[str, ...] = ()
 
     def reports(self, component: Component) -> list[Mapping[str, Any]]:
-        """Fresh reports of a service, those of pods that stay first."""
-        pods = sorted(self.pods, key=lambda pod: (pod.leaving, pod.name))
-        return [p.heard for p in pods if p.component is component and p.heard is not None]
+        """Fresh reports of a service: of pods that stay, or else of those that leave."""
+        pods = [p for p in self.pods if p.component is component and p.heard is not None]
+        found = [p for p in pods if not p.leaving] or pods
+        return [p.heard for p in sorted(found, key=lambda p: p.name) if p.heard is not None]
 
     def own(self, component: Component) -> Mapping[str, Any]:
         """The service's own part of its report: of the pod that does the work."""
