@@ -124,7 +124,7 @@ class World:
                         return  # another pass found nothing, not only this one nothing yet
                     await asyncio.sleep(0 if following is Next.AT_ONCE else 0.02)
         except TimeoutError as error:
-            raise AssertionError(
+            raise TimeoutError(
                 f"after {seconds:g} s: {eviction.report}, pending {eviction._pending}, records "
                 f"{await self.kinds()}, feeder {self.feeder}, {await self.coverage()}"
             ) from error

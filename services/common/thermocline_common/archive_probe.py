@@ -2,9 +2,10 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import random
 from collections.abc import Awaitable
-from typing import Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import PyMongoError
@@ -12,118 +13,160 @@ from pymongo.errors import PyMongoError
 from thermocline_common.clock import Clock, monotonic
 from thermocline_common.id_range import between
 from thermocline_common.ids import DocId, wrap
-from thermocline_common.pacing import Cost, Throttle
+from thermocline_common.pacing import CAREFUL, Throttle, Usual
 from thermocline_common.raw_reads import Client, run_raw
 
 PROBE_SECONDS: Final = 0.2
-"""Between two reads of a kind: few enough to be no load themselves."""
+"""Between two reads, on average: few enough to be no load themselves."""
 LONGEST_PROBE_MS: Final = 5_000
 ENDS_SECONDS: Final = 60.0
-STARTED_SECONDS: Final = 0.002
-"""The work has reached the archive by then."""
+SETTLED_SECONDS: Final = 0.3
+"""What we did so long ago holds nobody up: disks count what they allow in pieces of up to a tenth of a second."""
+UNSETTLED_SECONDS: Final = 3.0
+"""How long work goes on without a read that it doesn't touch."""
+LONGEST_SETTLING: Final = SETTLED_SECONDS + 4 * PROBE_SECONDS
+WATCHED_SECONDS: Final = 2.0
+IDLE_SECONDS: Final = 30.0
+
+KINDS: Final = ("number", "objectId", "binData", "string")
+"""Those of which one between two others can be made. A collection of several kinds is probed in each:
+between a number and a string there is nothing to choose."""
 
 T = TypeVar("T")
+Ends: TypeAlias = tuple[DocId, DocId]
 
 
 class ArchiveProbe:
     """Measures what our work costs others, and keeps the throttle that follows from it.
 
-    A probe reads one document at random: what we worked with ourselves is in the cache.
+    While there is work now and then, it reads one document at random (of each kind of ``_id``, the slowest
+    counts) at moments that nothing but chance chooses: what a disk has lent to work is missing a little
+    later. What we worked with ourselves is in the cache.
     """
 
-    def __init__(self, archive: Client, clock: Clock = monotonic) -> None:
+    def __init__(
+        self, archive: Client, clock: Clock = monotonic, throttle: Throttle = CAREFUL
+    ) -> None:
         self._archive = archive
         self._clock = clock
-        self._last = {True: float("-inf"), False: float("-inf")}
-        self._known: dict[str, tuple[float, DocId, DocId]] = {}
-        self.cost = Cost()
-        self.throttle = Throttle()
+        self._known: dict[str, tuple[float, list[Ends]]] = {}
+        self._namespace = ""
+        self._working = 0
+        self._worked = clock()
+        self._quiet = clock()
+        self._settled = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self.usual = Usual()
+        self.throttle = throttle
 
     async def beside(self, namespace: str, work: Awaitable[T]) -> T:
-        """``work``'s result; meanwhile a read is timed, now and then."""
-        if not self._due(beside=True):
-            return await work
-        probe = asyncio.create_task(self._probe(namespace))
-        task = asyncio.ensure_future(work)
+        """``work``'s result; meanwhile, and for a while after it, reads are timed now and then."""
+        if self._clock() - self._worked > IDLE_SECONDS:
+            # What was learned may be of other documents, or of another load.
+            rest = max(self.throttle.rest, CAREFUL.rest)
+            self.throttle = dataclasses.replace(CAREFUL, rest=rest)
+        self._working += 1
+        self.works(namespace)
         try:
-            result = await task
-            if not probe.done():
-                # It began beside the work; what is left of it is still the work's doing.
-                await asyncio.wait({probe}, timeout=LONGEST_PROBE_MS / 1_000)
-            if probe.done():
-                self._saw_beside(probe.result())
-            return result
+            return await work
         finally:
-            for one in (probe, task):
-                one.cancel()
-            await asyncio.gather(probe, task, return_exceptions=True)
+            self._working -= 1
+            self._worked = self._clock()
 
-    async def sample(self, namespace: str) -> None:
-        """Time a read beside work that goes on elsewhere in this process."""
-        if self._due(beside=True):
-            self._saw_beside(await self._probe(namespace, started=True))
+    def works(self, namespace: str) -> None:
+        """Some work on this namespace goes on, elsewhere in this process."""
+        self._namespace = namespace
+        self._worked = self._clock()
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._watch())
 
-    def _saw_beside(self, seconds: float | None) -> None:
-        if seconds is not None:
-            self.cost = self.cost.saw_beside(seconds)
-            self.throttle = self.throttle.adjusted(self.cost.strain)
+    async def settle(self) -> None:
+        """Rest until a read was timed that our work didn't touch, if there was none for long."""
+        if self._clock() - self._quiet > UNSETTLED_SECONDS:
+            self._settled.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LONGEST_SETTLING):
+                    await self._settled.wait()
 
-    async def alone(self, namespace: str) -> None:
-        """Time a read while we rest, now and then."""
-        if self._due(beside=False):
-            seconds = await self._probe(namespace, started=True)
-            if seconds is not None:
-                self.cost = self.cost.saw_alone(seconds)
+    async def look(self, namespace: str) -> None:
+        """Time a read, and learn from it."""
+        worked = self._worked
+        quiet = self._is_quiet()
+        seconds = await self._probe(namespace)
+        if seconds is None:
+            return
+        if not quiet:
+            slow = self.usual.is_slow(seconds)
+            self.throttle = self.throttle.adjusted(self.usual, slow=slow)
+        elif self._worked == worked and not self._working:
+            self.usual = self.usual.saw(seconds)
+            self._quiet = self._clock()
+            self._settled.set()
 
-    def _due(self, *, beside: bool) -> bool:
-        now = self._clock()
-        if now - self._last[beside] < PROBE_SECONDS:
-            return False
-        self._last[beside] = now
-        return True
+    def _is_quiet(self) -> bool:
+        return not self._working and self._clock() - self._worked > SETTLED_SECONDS
 
-    async def _probe(self, namespace: str, *, started: bool = False) -> float | None:
+    async def _watch(self) -> None:
+        while self._working or self._clock() - self._worked < WATCHED_SECONDS:
+            await asyncio.sleep(2 * PROBE_SECONDS * random.random())  # noqa: S311
+            await self.look(self._namespace)
+
+    async def _probe(self, namespace: str) -> float | None:
         """Seconds of one read, as the server counts them; None where it failed.
 
         Our own process's work would count, too, if the clock were ours.
         """
-        if not started:
-            await asyncio.sleep(STARTED_SECONDS)
-        with contextlib.suppress(PyMongoError, KeyError, IndexError):
-            database, collection = namespace.split(".", 1)
-            low, high = await self._ends(namespace)
-            chosen = between(low, high, random.random())  # noqa: S311
-            find = {
-                "find": collection,
-                "filter": {"_id": RawBSONDocument(wrap(chosen.element(b"$gte")))},
-                "sort": {"_id": 1},
-                "limit": 1,
-                "hint": "_id_",
-                "maxTimeMS": LONGEST_PROBE_MS,
-            }
-            explain = {"explain": find, "verbosity": "executionStats"}
-            reply = await run_raw(self._archive, database, explain)
-            statistics = reply["executionStats"]
-            if statistics["nReturned"]:
-                return float(statistics["executionTimeMillis"]) / 1_000
+        with contextlib.suppress(PyMongoError, KeyError):
+            reads = [self._read(namespace, ends) for ends in await self._ends(namespace)]
+            found = [seconds for seconds in await asyncio.gather(*reads) if seconds is not None]
+            return max(found, default=None)
         return None
 
-    async def _ends(self, namespace: str) -> tuple[DocId, DocId]:
-        """The lowest and the highest ``_id``, as they were lately. Raises ``IndexError`` of nothing."""
+    async def _read(self, namespace: str, ends: Ends) -> float | None:
+        database, collection = namespace.split(".", 1)
+        chosen = between(*ends, random.random())  # noqa: S311
+        find = {
+            "find": collection,
+            "filter": {"_id": RawBSONDocument(wrap(chosen.element(b"$gte")))},
+            "sort": {"_id": 1},
+            "limit": 1,
+            "hint": "_id_",
+            "maxTimeMS": LONGEST_PROBE_MS,
+        }
+        reply = await run_raw(
+            self._archive, database, {"explain": find, "verbosity": "executionStats"}
+        )
+        statistics = reply["executionStats"]
+        if not statistics["nReturned"]:
+            return None
+        return float(statistics["executionTimeMillis"]) / 1_000
+
+    async def _ends(self, namespace: str) -> list[Ends]:
+        """The lowest and the highest ``_id`` of each kind, as they were lately."""
         known = self._known.get(namespace)
         if known is None or self._clock() - known[0] > ENDS_SECONDS:
-            database, collection = namespace.split(".", 1)
-            ends = []
-            for order in (1, -1):
-                find = {
-                    "find": collection,
-                    "projection": {"_id": 1},
-                    "sort": {"_id": order},
-                    "limit": 1,
-                    "singleBatch": True,
-                    "maxTimeMS": LONGEST_PROBE_MS,
-                }
-                reply = await run_raw(self._archive, database, find)
-                ends.append(DocId.of_document(bytes(reply["cursor"]["firstBatch"][0].raw)))
-            known = self._known[namespace] = (self._clock(), ends[0], ends[1])
-        return known[1], known[2]
+            kinds = [await self._ends_of(namespace, {"_id": {"$type": kind}}) for kind in KINDS]
+            found = [ends for ends in kinds if ends is not None]
+            if not found:
+                whole = await self._ends_of(namespace, {})
+                found = [] if whole is None else [whole]
+            known = self._known[namespace] = (self._clock(), found)
+        return known[1]
+
+    async def _ends_of(self, namespace: str, query: dict[str, Any]) -> Ends | None:
+        database, collection = namespace.split(".", 1)
+        ends: list[DocId] = []
+        for order in (1, -1):
+            find = {
+                "find": collection,
+                "filter": query,
+                "projection": {"_id": 1},
+                "sort": {"_id": order},
+                "limit": 1,
+                "singleBatch": True,
+                "maxTimeMS": LONGEST_PROBE_MS,
+            }
+            reply = await run_raw(self._archive, database, find)
+            found = reply["cursor"]["firstBatch"]
+            ends += [DocId.of_document(bytes(document.raw)) for document in found]
+        return (ends[0], ends[1]) if len(ends) == 2 else None

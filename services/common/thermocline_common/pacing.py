@@ -53,19 +53,28 @@ def rest_seconds(pace: str | int, documents: int, took: float, latency: Latency)
 
 # The archive: what work costs those who read there at the same time.
 
-DISTURBED: Final = 1.2
-"""Reads beside our work may take this multiple of reads without it."""
+SLOW: Final = 2.0
+"""A read that takes this multiple of the usual time was held up."""
+HELD_UP_SHARE: Final = 0.001
+"""Of the archive's reads, so many more may be held up while one of our services works: readers' 99th
+percentile is what they notice, and an average shows nothing of a disk that lets hundreds of reads pass
+and one wait for its next allowance."""
 COST_FLOOR_SECONDS: Final = 0.002
 """Below this a read comes from memory, and all are the same. Servers count whole milliseconds."""
-COST_WEIGHT: Final = 0.1
+USUAL_WEIGHT: Final = 0.1
+CHANCE_WEIGHT: Final = 0.02
+CHANCE_AGAIN: Final = 1.2
+"""Where reads are slow by chance, and by nothing of ours, chance must not close the throttle for long."""
 LEAST_REST: Final = 0.25
 MOST_REST: Final = 30.0
 """Background work goes on for a thirtieth of the time, whatever it costs: warming must end some day."""
-CLOSE: Final = 1.25
-OPEN: Final = 0.85
-"""Steps of nearly one size: reads vary, and of work that costs nothing some would seem disturbed."""
+CLOSE: Final = 1.4
+FIRST_REST: Final = 4.0
+"""Where nothing is known yet: seconds later it is known that an archive in memory minds nothing, while one
+at its disk's limit has readers who would notice a full start for as long as that takes."""
+FIRST_OPEN: Final = 0.93
 LONGEST_PAUSE: Final = 5.0
-LEAST_PIECE: Final = 20
+LEAST_PIECE: Final = 10
 REPLAY_BACKLOG: Final = 200
 """Documents of a batch from which on replay has a backlog; smaller ones are what was just written."""
 REPLAY_REST: Final = 1.0
@@ -78,33 +87,24 @@ LONGEST_LAG_REST: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
-    """What the archive's reads took, in seconds: ``alone`` while we rested, ``beside`` our work."""
+class Usual:
+    """What the archive's reads are like without us: ``seconds`` that one takes, ``chance`` of a slow one."""
 
-    alone: float = 0.0
-    beside: float = 0.0
+    seconds: float = 0.0
+    chance: float = 0.0
 
-    def saw_alone(self, seconds: float) -> "Cost":
+    def saw(self, seconds: float) -> "Usual":
         """With one more read that our work didn't touch."""
-        return Cost(_mixed(self.alone, seconds), self.beside)
+        if not self.seconds:
+            return Usual(max(seconds, 1e-6), self.chance)
+        chance = self.chance + CHANCE_WEIGHT * (self.is_slow(seconds) - self.chance)
+        # A read that was held up for long is one slow read, and no new average.
+        bounded = min(seconds, 2 * SLOW * max(self.seconds, COST_FLOOR_SECONDS))
+        return Usual(self.seconds + USUAL_WEIGHT * (bounded - self.seconds), chance)
 
-    def saw_beside(self, seconds: float) -> "Cost":
-        """With one more read beside our work."""
-        return Cost(self.alone, _mixed(self.beside, seconds))
-
-    @property
-    def strain(self) -> float:
-        """How many times longer reads take beside our work; 1.0 where that isn't known.
-
-        Load that isn't ours is in both parts alike, so it isn't taken for ours, nor ours for usual.
-        """
-        if not self.alone or not self.beside:
-            return 1.0
-        return max(self.beside, COST_FLOOR_SECONDS) / max(self.alone, COST_FLOOR_SECONDS)
-
-
-def _mixed(before: float, seconds: float) -> float:
-    return before + COST_WEIGHT * (seconds - before) if before else seconds
+    def is_slow(self, seconds: float) -> bool:
+        """Whether a read took much longer; False as long as nothing is known."""
+        return bool(self.seconds) and seconds > SLOW * max(self.seconds, COST_FLOOR_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,20 +112,35 @@ class Throttle:
     """How long background work rests, as a multiple of the time that it works."""
 
     rest: float = 0.0
+    met: bool = True
+    """Whether work has ever held a read up. As long as it hasn't, the throttle opens fast."""
 
-    def adjusted(self, strain: float) -> "Throttle":
-        """A little more where others are disturbed, a little less where they aren't."""
-        if strain > DISTURBED:
+    def adjusted(self, usual: Usual, *, slow: bool) -> "Throttle":
+        """After one more read at any moment while we work now and then: more rest where it was ``slow``.
+
+        It opens by so little a read that both are even where the share of slow ones is what it may be:
+        those that would have been slow anyway, and a few by our work.
+        """
+        if slow:
             return Throttle(min(MOST_REST, max(LEAST_REST, self.rest * CLOSE)))
-        return Throttle(0.0 if self.rest < LEAST_REST else self.rest * OPEN)
+        if not self.met:
+            rest = self.rest * FIRST_OPEN
+            return Throttle(rest, met=False) if rest >= LEAST_REST else Throttle()
+        opened = self.rest * CLOSE ** -(HELD_UP_SHARE + CHANCE_AGAIN * usual.chance)
+        return Throttle(opened if opened >= LEAST_REST / 2 else 0.0)
 
     def piece(self, most: int) -> int:
-        """Documents to take at once: the longer the rests, the smaller the pieces between them."""
-        return max(min(most, LEAST_PIECE), int(most / (1 + self.rest)))
+        """Documents to take at once. They shrink faster than rests grow: what a disk allows at once
+        holds up nobody, so many small pieces cost others less than a few large ones."""
+        return max(min(most, LEAST_PIECE), int(most / (1 + self.rest) ** 2))
 
     def seconds(self, took: float) -> float:
         """How long to rest after work that took so long."""
         return min(LONGEST_PAUSE, self.rest * took)
+
+
+CAREFUL: Final = Throttle(FIRST_REST, met=False)
+"""To begin with."""
 
 
 def lag_rest(lag: float) -> float:

@@ -1,6 +1,6 @@
 """Reads of raw documents by plain commands: any readConcern, any extra field, all batches in one session."""
 
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from typing import Any
 
 from bson.int64 import Int64
@@ -43,11 +43,13 @@ async def find_raw(
     session: AsyncClientSession | None = None,
     read_preference: _ServerMode = ReadPreference.PRIMARY,
     cluster_time: Mapping[str, Any] | None = None,
+    more_size: Callable[[], int] | None = None,
 ) -> AsyncGenerator[RawBSONDocument, None]:
     """Every document of a ``find`` or ``aggregate`` command, in order.
 
     The command goes as it is, so ``readConcern``, ``collectionUUID`` and ``batchSize`` are the
-    caller's. ``cluster_time``: the tier's signed ``$clusterTime`` to make known to the member.
+    caller's. ``more_size`` says how large each further batch may be; None: as large as a ``find``'s
+    ``batchSize``, or else as a reply holds. ``cluster_time``: the tier's signed ``$clusterTime`` to make known to the member.
     Raises PyMongo's errors; a cursor that is left early is killed.
     """
     own = session is None
@@ -66,6 +68,9 @@ async def find_raw(
             yield document
         while cursor_id:
             more = {"getMore": Int64(cursor_id), "collection": collection}
+            size = command.get("batchSize") if more_size is None else more_size()
+            if size is not None:
+                more["batchSize"] = size
             reply = await run_raw(
                 client, database, more, session=session, read_preference=read_preference
             )

@@ -123,7 +123,7 @@ class Eviction:
             took = tools.clock() - started
             tools.latency = tools.latency.observe(took)
             await tools.rest(rest_seconds(pace, looked, took, tools.latency))
-            await tools.give_way(coverage.namespace, pace, took)
+            await tools.give_way(pace, took)
         return Next.SOON
 
     async def _raise(self, coverage: Coverage, horizon: dt.datetime, max_age: dt.timedelta) -> bool:
@@ -188,7 +188,7 @@ class Eviction:
             elif len(self._pending) < pacing.ahead(self._rate):
                 started = tools.clock()
                 found = await self.announcing.announce_page(coverage, horizon, self._pending)
-                await tools.give_way(coverage.namespace, pace, tools.clock() - started)
+                await tools.give_way(pace, tools.clock() - started)
                 if found is None:
                     busy = False
                     break
@@ -259,7 +259,7 @@ class Eviction:
         await self._measure(coverage, ids[:1])
         rest = max(rest_seconds(pace, len(ids), took, tools.latency), lag_rest(self.report.lag))
         await tools.rest(rest)
-        await tools.give_way(coverage.namespace, pace, looked)
+        await tools.give_way(pace, looked)
         return not attempt.stale
 
     async def _settle(self, coverage: Coverage, ids: list[DocId], attempt: Attempt) -> None:

@@ -52,11 +52,11 @@ class Tools:
         """``work``'s result; what it costs others is measured."""
         return await work if self.probe is None else await self.probe.beside(namespace, work)
 
-    async def give_way(self, namespace: str, pace: str | int, took: float) -> None:
+    async def give_way(self, pace: str | int, took: float) -> None:
         """Rest for the archive's readers after work that took so long."""
         if self.probe is not None and pace == AUTO:
             await self.rest(self.probe.throttle.seconds(took))
-            await self.probe.alone(namespace)
+            await self.probe.settle()
 
     async def paused(self, step: str) -> None:
         """A test's pause point, where there is one."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 from dataclasses import dataclass, field
 
 from pymongo.errors import PyMongoError
@@ -10,11 +11,13 @@ from thermocline_common.archive_probe import PROBE_SECONDS, ArchiveProbe
 from thermocline_common.clock import Clock
 from thermocline_common.oplog import OplogMeter
 from thermocline_common.oplog_window import Brake, Window, brake_for, describe
-from thermocline_common.pacing import REPLAY_BACKLOG, replay_rest
+from thermocline_common.pacing import REPLAY_BACKLOG, Throttle, replay_rest
 from thermocline_common.runtime import Context
 from thermocline_feeder.assembly import Parts
 
 LOOK_SECONDS = 5.0
+QUIET_PROBES = 10
+"""Of so many turns to probe, one is used while there is no backlog."""
 
 
 @dataclass(slots=True)
@@ -34,7 +37,7 @@ class Measures:
     _probe: ArchiveProbe = field(init=False)
 
     def __post_init__(self) -> None:
-        self._probe = ArchiveProbe(self.context.tiers.archive, self.clock)
+        self._probe = ArchiveProbe(self.context.tiers.archive, self.clock, Throttle())
 
     async def run(self) -> None:
         """Rate, how far F's oplog reaches back, and how much of it is still to be replayed."""
@@ -69,12 +72,16 @@ class Measures:
         return next(iter(self.parts.registry.pairs), None)
 
     async def probe(self) -> None:
-        """While replay has a backlog, time reads of the archive beside it."""
-        while True:
+        """Time reads of the archive: beside replay while it has a backlog, else now and then."""
+        for number in itertools.count():
             await asyncio.sleep(PROBE_SECONDS)
             namespace = self._namespace()
-            if namespace is not None and self.parts.replay.backlog >= REPLAY_BACKLOG:
-                await self._probe.sample(namespace)
+            if namespace is None:
+                continue
+            if self.parts.replay.backlog >= REPLAY_BACKLOG:
+                self._probe.works(namespace)
+            elif number % QUIET_PROBES == 0:
+                await self._probe.look(namespace)
 
     async def give_way(self, documents: int, took: float) -> None:
         """After a batch: rest for the archive's readers, as far as replay may."""
@@ -83,6 +90,3 @@ class Measures:
         rest = replay_rest(pace, documents, took, self._probe.throttle, used)
         if rest > 0 and not self.draining:
             await asyncio.sleep(rest)
-        namespace = self._namespace()
-        if namespace is not None and self.parts.replay.backlog >= REPLAY_BACKLOG:
-            await self._probe.alone(namespace)

@@ -1,7 +1,7 @@
 """Reads of the archive for warming: which ids belong to a slice."""
 
 import contextlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,11 +105,11 @@ async def scan_ids(
     tiers: Tiers,
     coverage: Coverage,
     after: Timestamp,
-    batch: int,
+    size: Callable[[], int],
     query: Mapping[str, Any] | None = None,
     hint: str = "_id_",
 ) -> AsyncGenerator[list[DocId], None]:
-    """Ids of the archive's documents that match, in the hinted index's order, ``batch`` at a time.
+    """Ids of the archive's documents that match, in the hinted index's order, ``size()`` at a time.
 
     What changes in the archive while the scan runs was written to F after the barrier, and needs
     no copy. Raises :class:`CollectionChanged`.
@@ -120,17 +120,18 @@ async def scan_ids(
         "filter": dict(query or {}),
         "projection": {"_id": 1},
         "hint": hint,
-        "batchSize": batch,
+        "batchSize": size(),
         "readConcern": {"level": "majority", "afterClusterTime": after},
     }
     if coverage.archive_uuid is not None:
         command["collectionUUID"] = Binary.from_uuid(coverage.archive_uuid)
     ids: list[DocId] = []
     try:
-        async with contextlib.aclosing(find_raw(tiers.archive, database, command)) as documents:
+        found = find_raw(tiers.archive, database, command, more_size=size)
+        async with contextlib.aclosing(found) as documents:
             async for document in documents:
                 ids.append(DocId.of_document(bytes(document.raw)))
-                if len(ids) >= batch:
+                if len(ids) >= size():
                     yield ids
                     ids = []
     except OperationFailure as error:

@@ -212,16 +212,20 @@ class Warming:
         tools = self.tools
         held = reading_after(coverage, after)
         batch = tools.settings.batch
-        scan = min(batch, SCAN_IDS)
-        batches = reader.scan_ids(tools.tiers, held, after, scan, query, hint)
+
+        def piece() -> int:
+            return batch if tools.probe is None else tools.probe.throttle.piece(batch)
+
+        batches = reader.scan_ids(
+            tools.tiers, held, after, lambda: min(piece(), SCAN_IDS), query, hint
+        )
         ids: list[DocId] = []
         async with contextlib.aclosing(batches):
             while True:
                 # The look for ids reads the documents, too: it is work like the copying.
                 found = await self._working(held, anext(batches, None), pace)
                 ids += found or []
-                piece = batch if tools.probe is None else tools.probe.throttle.piece(batch)
-                if ids and (found is None or len(ids) >= piece):
+                if ids and (found is None or len(ids) >= piece()):
                     show(await self._copy_batch(held, ids, pace))
                     ids = []
                 if found is None:
@@ -256,7 +260,7 @@ class Warming:
             return result
         result = await probe.beside(coverage.namespace, watched)
         await tools.rest(probe.throttle.seconds(tools.clock() - started))
-        await probe.alone(coverage.namespace)
+        await probe.settle()
         return result
 
     async def _pass_barrier(self) -> Timestamp:

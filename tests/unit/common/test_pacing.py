@@ -1,18 +1,23 @@
 """Background work makes way."""
 
+import dataclasses
+import math
 import random
 import statistics
 
 import pytest
 
 from thermocline_common.pacing import (
+    CAREFUL,
+    CHANCE_AGAIN,
+    HELD_UP_SHARE,
     LEAST_PIECE,
     LONGEST_PAUSE,
     LONGEST_REST,
     MOST_REST,
-    Cost,
     Latency,
     Throttle,
+    Usual,
     lag_rest,
     replay_rest,
     rest_seconds,
@@ -55,58 +60,70 @@ def test_lag_rest(lag: float, expected: float) -> None:
     assert lag_rest(lag) == expected
 
 
-def test_the_cost_of_work_is_what_reads_take_longer_beside_it() -> None:
-    assert Cost().strain == 1.0
-    assert Cost(alone=0.01).strain == 1.0
-    assert Cost(0.01, 0.03).strain == pytest.approx(3.0)
-    assert Cost(0.0001, 0.0019).strain == 1.0  # both from memory
+def test_what_is_usual() -> None:
+    usual = Usual()
+    assert not usual.is_slow(5.0)  # nothing to compare it with
+    for _ in range(200):
+        usual = usual.saw(0.005)
+    assert usual == Usual(pytest.approx(0.005), 0.0)
+    assert usual.is_slow(0.011)
+    assert not usual.is_slow(0.009)
+    held_up = usual.saw(5.0)
+    assert held_up.chance == pytest.approx(0.02)
+    assert held_up.seconds == pytest.approx(0.0065)  # and no average of seconds
+    assert not Usual().saw(0.0).saw(0.0).is_slow(0.004)  # from memory, and the counting is coarse
 
 
-def test_load_of_others_is_no_cost_of_ours() -> None:
-    """Everything takes ten times as long, with us and without: nothing that we do causes it."""
-    cost = Cost(0.004, 0.004)
-    for _ in range(100):
-        cost = cost.saw_alone(0.04).saw_beside(0.041)
-    assert cost.strain == pytest.approx(1.025, abs=0.01)
+CALM_READS = Usual(0.005)
 
 
-def test_our_own_load_never_becomes_usual() -> None:
-    cost = Cost()
-    for _ in range(10_000):
-        cost = cost.saw_alone(0.005).saw_beside(0.02)
-    assert cost.strain == pytest.approx(4.0)
-
-
-def test_the_throttle_closes_and_opens_in_steps() -> None:
-    throttle, closed, opened = Throttle(), 0, 0
+def test_the_throttle_closes_in_a_few_steps() -> None:
+    throttle, closed = Throttle(), 0
     while throttle.rest < MOST_REST:
-        throttle = throttle.adjusted(1.3)
+        throttle = throttle.adjusted(CALM_READS, slow=True)
         closed += 1
+    assert 10 < closed < 20
+
+
+def test_it_opens_fast_until_a_read_was_held_up() -> None:
+    throttle, steps = CAREFUL, 0
     while throttle.rest > 0:
-        throttle = throttle.adjusted(1.1)
-        opened += 1
-    assert 15 < closed < 30
-    assert 15 < opened < 40
+        throttle = throttle.adjusted(CALM_READS, slow=False)
+        steps += 1
+    assert 20 < steps < 60
+    met = CAREFUL.adjusted(CALM_READS, slow=True)
+    assert met.rest > CAREFUL.rest
+    assert 0.99 < met.adjusted(CALM_READS, slow=False).rest / met.rest < 1
+
+
+@pytest.mark.parametrize("chance", [0.0, 0.02, 0.2])
+@pytest.mark.parametrize("rest", [0.5, 4.0, 20.0])
+def test_it_stands_where_as_many_reads_are_held_up_as_may_be(chance: float, rest: float) -> None:
+    usual = dataclasses.replace(CALM_READS, chance=chance)
+    opened = math.log(rest / Throttle(rest).adjusted(usual, slow=False).rest)
+    closed = math.log(Throttle(rest).adjusted(usual, slow=True).rest / rest)
+    assert opened == pytest.approx((HELD_UP_SHARE + CHANCE_AGAIN * chance) * closed)
 
 
 def test_reads_that_vary_by_themselves_do_not_close_it() -> None:
     """Heavy tails, and no difference between the two."""
     chance = random.Random(3)
-    cost, throttle, rests = Cost(), Throttle(), []
-    for _ in range(5_000):
+    usual, throttle, rests = Usual(), CAREFUL, []
+    for _ in range(20_000):
         alone, beside = (0.003 * chance.paretovariate(2.5) for _ in range(2))
-        cost = cost.saw_alone(alone).saw_beside(beside)
-        throttle = throttle.adjusted(cost.strain)
+        slow = usual.is_slow(beside)
+        usual = usual.saw(alone)
+        throttle = throttle.adjusted(usual, slow=slow)
         rests.append(throttle.rest)
-    assert statistics.median(rests) < 0.5
+    assert statistics.median(rests[10_000:]) < 1.0
 
 
 @pytest.mark.parametrize(
     ("rest", "most", "piece", "took", "seconds"),
     [
         (0.0, 250, 250, 1.0, 0.0),
-        (1.0, 250, 125, 0.5, 0.5),
-        (9.0, 250, 25, 0.1, 0.9),
+        (1.0, 250, 62, 0.5, 0.5),
+        (9.0, 250, LEAST_PIECE, 0.1, 0.9),
         (MOST_REST, 250, LEAST_PIECE, 0.1, 3.0),
         (MOST_REST, 5, 5, 1.0, LONGEST_PAUSE),
     ],

@@ -1,79 +1,140 @@
-"""The throttle against a disk that does one read after the other: a model, in time of its own.
+"""The throttle against models of disks, in time of their own.
 
-It shows what the rules lead to where reads queue; what real machines do, `bench/pace.py` measures.
+They show what the rules lead to where reads queue, and where a disk allows so many in a piece of time;
+what real machines do, `bench/pace.py` measures.
 """
 
 import random
 import statistics
+from collections.abc import Callable
+from typing import Protocol
 
 import pytest
 
-from thermocline_common.pacing import Cost, Throttle
+from thermocline_common.archive_probe import PROBE_SECONDS, SETTLED_SECONDS, UNSETTLED_SECONDS
+from thermocline_common.pacing import CAREFUL, Throttle, Usual
 
 READ_SECONDS = 0.0025
 """400 reads a second."""
 
 
-class Disk:
-    """Serves reads in the order of their arrival."""
+class Disk(Protocol):
+    def read(self, now: float) -> float:
+        """When a read that arrives now is done."""
+
+
+class Queue:
+    """Serves reads one after the other, in the order of their arrival."""
 
     def __init__(self) -> None:
         self.free = 0.0
 
     def read(self, now: float) -> float:
-        """When a read that arrives now is done."""
         self.free = max(self.free, now) + READ_SECONDS
         return self.free
 
 
+class Rationed:
+    """Serves reads at once, so many in each tenth of a second; what is more waits for the next."""
+
+    RATION = 40
+
+    def __init__(self) -> None:
+        self.taken: dict[int, int] = {}
+
+    def read(self, now: float) -> float:
+        piece = int(now * 10)
+        while self.taken.get(piece, 0) >= self.RATION:
+            piece += 1
+        self.taken[piece] = self.taken.get(piece, 0) + 1
+        return max(now, piece / 10) + READ_SECONDS / 5
+
+
+class World:
+    """An application whose reads come by chance, so many a second; and probes that learn, if any."""
+
+    def __init__(self, disk: Disk, per_second: float, probing: bool) -> None:
+        self.disk = disk
+        self.per_second = per_second
+        self.chance = random.Random(5)
+        self.taken: list[tuple[float, float]] = []
+        self.arrival = self.chance.expovariate(per_second)
+        self.probe = 0.1 if probing else float("inf")
+        self.usual, self.throttle = Usual(), CAREFUL if probing else Throttle()
+        self.worked = 0.0
+        self.alone = 0.0
+
+    def until(self, now: float) -> None:
+        """Everything that others do until now."""
+        while min(self.arrival, self.probe) <= now:
+            if self.arrival <= self.probe:
+                self.taken.append((self.arrival, self.disk.read(self.arrival) - self.arrival))
+                self.arrival += self.chance.expovariate(self.per_second)
+                continue
+            seconds = self.disk.read(self.probe) - self.probe
+            if self.probe - self.worked > SETTLED_SECONDS:
+                self.usual = self.usual.saw(seconds)
+                self.alone = self.probe
+            else:
+                slow = self.usual.is_slow(seconds)
+                self.throttle = self.throttle.adjusted(self.usual, slow=slow)
+            self.probe += PROBE_SECONDS * 2 * self.chance.random()
+
+    def work(self, end: float) -> int:
+        """Pieces of work, and rests between them; how many documents."""
+        documents, now = 0, 0.0
+        while now < end:
+            began = now
+            for _ in range(self.throttle.piece(250)):
+                self.until(now)
+                self.worked = now = self.disk.read(now)
+                documents += 1
+            rest = self.throttle.seconds(now - began)
+            if now - self.alone > UNSETTLED_SECONDS:
+                rest = max(rest, SETTLED_SECONDS + 2 * PROBE_SECONDS)
+            now += rest
+            self.until(now)
+        return documents
+
+    def p99(self) -> float:
+        return statistics.quantiles([took for at, took in self.taken if at >= BEGIN], n=100)[98]
+
+
+BEGIN, END = 60.0, 900.0
+
+
 def play(
-    seconds: float, per_second: float, *, work: bool, yielding: bool = True, probes: float = 0.2
+    make: Callable[[], Disk], per_second: float, *, work: bool, yielding: bool = True
 ) -> tuple[float, int]:
-    """The 99th percentile of the application's reads (s), and how many documents were worked off."""
-    chance = random.Random(5)
-    disk, cost, throttle = Disk(), Cost(), Throttle()
-    taken: list[float] = []
-    arrival = chance.expovariate(per_second)
-    documents, left = 0, throttle.piece(250)
-    began, step = 0.0, 0.0 if work else float("inf")
-    beside_due = alone_due = 0.0
-    while min(arrival, step) < seconds:
-        if arrival <= step:
-            taken.append(disk.read(arrival) - arrival)
-            arrival += chance.expovariate(per_second)
-            continue
-        now = step
-        step = disk.read(now)
-        if yielding and now >= beside_due:
-            beside_due = now + probes
-            cost = cost.saw_beside(disk.read(now) - now + READ_SECONDS * (chance.random() - 1))
-            throttle = throttle.adjusted(cost.strain)
-        documents += 1
-        left -= 1
-        if left > 0:
-            continue
-        if yielding:
-            step += throttle.seconds(step - began)
-            if step >= alone_due:
-                # Asked for at the end of the rest; arrivals until then are served before it.
-                alone_due = step + probes
-                while arrival <= step:
-                    taken.append(disk.read(arrival) - arrival)
-                    arrival += chance.expovariate(per_second)
-                cost = cost.saw_alone(disk.read(step) - step)
-        left, began = throttle.piece(250) if yielding else 250, step
-    return statistics.quantiles(taken, n=100)[98], documents
+    """The 99th percentile of the application's reads (s), and the documents worked off."""
+    world = World(make(), per_second, work and yielding)
+    documents = world.work(END) if work else 0
+    world.until(END)
+    return world.p99(), documents
 
 
 @pytest.mark.parametrize("per_second", [40.0, 120.0, 200.0])
-def test_readers_hardly_notice_work_that_gives_way(per_second: float) -> None:
-    paused, _ = play(600, per_second, work=False)
-    working, documents = play(600, per_second, work=True)
+@pytest.mark.parametrize("disk", [Queue, Rationed])
+def test_readers_hardly_notice_work_that_gives_way(
+    disk: Callable[[], Disk], per_second: float
+) -> None:
+    paused, _ = play(disk, per_second, work=False)
+    working, documents = play(disk, per_second, work=True)
     assert working <= 1.2 * paused
-    assert documents > 600 * 4  # and yet it goes on
+    assert documents > 900 * 4  # and yet it goes on
 
 
-def test_readers_notice_work_that_does_not() -> None:
-    paused, _ = play(600, 40.0, work=False)
-    working, _ = play(600, 40.0, work=True, yielding=False)
+@pytest.mark.parametrize("disk", [Queue, Rationed])
+def test_readers_notice_work_that_does_not(disk: Callable[[], Disk]) -> None:
+    paused, _ = play(disk, 40.0, work=False)
+    working, _ = play(disk, 40.0, work=True, yielding=False)
     assert working > 1.2 * paused
+
+
+def test_an_archive_in_memory_is_worked_with_at_full_speed() -> None:
+    class Memory:
+        def read(self, now: float) -> float:
+            return now + 0.0001
+
+    _, documents = play(Memory, 40.0, work=True)
+    assert documents > 900 * 5_000
