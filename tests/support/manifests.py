@@ -1,7 +1,7 @@
 """The manifests of ``tests/cases/manifests.json``: good ones, and bad ones with what each reader says to them.
 
-``problems`` are the validator's (path, part of the reason, part of the remedy), ``api`` the parts of what kubectl
-prints, or null where the API server takes the manifest because only the validator can see what is wrong.
+``problems`` are the validator's (path, part of the reason, part of the remedy). ``tests/cases/admission.json`` has, by
+name, parts of what kubectl prints, or null where the API server takes the manifest: only the validator sees what is wrong.
 """
 
 import copy
@@ -12,6 +12,9 @@ from typing import Any, Final
 from support.helm import ROOT
 
 CASES: Final[dict[str, Any]] = json.loads((ROOT / "tests/cases/manifests.json").read_text("utf-8"))
+ADMISSION: Final[dict[str, list[str] | None]] = json.loads(
+    (ROOT / "tests/cases/admission.json").read_text("utf-8")
+)
 
 
 def patched(patch: list[list[Any]]) -> dict[str, Any]:

@@ -7,7 +7,9 @@ They look at fields whose length is bounded, or the API server would refuse the 
 from dataclasses import dataclass
 from typing import Final
 
+from thermocline_common.durations import PATTERN, SHORT_PATTERN
 from thermocline_common.namespace import SYSTEM_DATABASES
+from thermocline_common.spec.fields import AGE_FIELD_PATTERN, NAMESPACE_PATTERN
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +27,32 @@ _MILLISECONDS: Final = (
 )
 
 
-def _between(low_ms: int, high_ms: int, text: str) -> CelRule:
-    """CEL's own ``duration()`` knows no days."""
-    return CelRule(f"{_MILLISECONDS} >= {low_ms} && {_MILLISECONDS} <= {high_ms}", f"use {text}")
+def _formed(pattern: str) -> str:
+    escaped = pattern.replace("\\", "\\\\").replace("'", "\\'")
+    return f"self.matches('{escaped}')"
+
+
+def _span(pattern: str, units: str, low_ms: int, high_ms: int, text: str) -> tuple[CelRule, ...]:
+    """The form, whose pattern alone would tell nobody what to write, then the range.
+
+    CEL's own ``duration()`` knows no days.
+    """
+    formed = _formed(pattern)
+    return (
+        CelRule(formed, f"write a whole number from 1 up and {units}, such as 30{units[0]}"),
+        CelRule(
+            f"!{formed} || ({_MILLISECONDS} >= {low_ms} && {_MILLISECONDS} <= {high_ms})",
+            f"use {text}",
+        ),
+    )
+
+
+def _age(low_ms: int, high_ms: int, text: str) -> tuple[CelRule, ...]:
+    return _span(PATTERN, "d (or s, m, h, w)", low_ms, high_ms, text)
+
+
+def _time(low_ms: int, high_ms: int, text: str) -> tuple[CelRule, ...]:
+    return _span(SHORT_PATTERN, "s (or ms, m, h, d, w)", low_ms, high_ms, text)
 
 
 _URI: Final = (
@@ -92,6 +117,7 @@ CEL_RULES: Final[dict[str, tuple[CelRule, ...]]] = {
         ),
     ),
     "spec.collections[].namespace": (
+        CelRule(_formed(NAMESPACE_PATTERN), "write database.collection, such as shop.orders"),
         CelRule(
             f"!self.matches('(?i)^({_DATABASES})\\\\.')",
             "is in a database that is never tiered; name a collection of an application's database",
@@ -102,6 +128,7 @@ CEL_RULES: Final[dict[str, tuple[CelRule, ...]]] = {
         ),
     ),
     "spec.collections[].ageField": (
+        CelRule(_formed(AGE_FIELD_PATTERN), "write the path of a field, such as meta.createdAt"),
         CelRule(
             "self != '_id'", "is the document's id, which tells no age; name a field with a date"
         ),
@@ -110,10 +137,10 @@ CEL_RULES: Final[dict[str, tuple[CelRule, ...]]] = {
             "points into an array, and an array has no single age; name a field with a date",
         ),
     ),
-    "spec.collections[].maxAge": (_between(1_000, 36_500 * 86_400_000, "at most 36500d"),),
-    "spec.proxy.lease": (_between(100, 30_000, "100ms to 30s"),),
-    "spec.proxy.barrierTimeout": (_between(100, 600_000, "100ms to 10m"),),
-    "spec.proxy.drainTimeout": (_between(1_000, 3_600_000, "1s to 1h"),),
+    "spec.collections[].maxAge": _age(1_000, 36_500 * 86_400_000, "at most 36500d"),
+    "spec.proxy.lease": _time(100, 30_000, "100ms to 30s"),
+    "spec.proxy.barrierTimeout": _time(100, 600_000, "100ms to 10m"),
+    "spec.proxy.drainTimeout": _time(1_000, 3_600_000, "1s to 1h"),
     "spec.feeder.pace": _PACE,
     "spec.evictor.pace": _PACE,
     "spec.warmer.pace": _PACE,

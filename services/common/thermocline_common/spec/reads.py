@@ -49,3 +49,21 @@ def read_options(tier: TierSpec) -> ReadOptions:
         ),
         local_threshold_ms=threshold,
     )
+
+
+_LIVE = frozenset({"readPreference", "readPreferenceTags", "maxStalenessSeconds"})
+
+
+def needs_new_connections(old: TierSpec, new: TierSpec) -> bool:
+    """Whether a tier's change counts only once its connections are made anew: any but of preferences."""
+    return _connecting(old) != _connecting(new)
+
+
+def _connecting(tier: TierSpec) -> tuple[object, ...]:
+    connection = check(tier.uri, Place.MANIFEST)
+    hosts = tuple(map(str, connection.uri.hosts))
+    options = {
+        name: value for name, value in connection.options.values.items() if name not in _LIVE
+    }
+    threshold = read_options(tier).local_threshold_ms
+    return (connection.uri.srv, hosts, options, threshold, tier.credentials_secret_ref, tier.tls)
