@@ -1,5 +1,6 @@
 """The program ``thermocline``: checks manifests and connection strings, explains where commands go, releases namespaces."""
 
+import dataclasses
 import datetime as dt
 import enum
 import sys
@@ -13,10 +14,11 @@ from thermocline_cli import output
 from thermocline_cli.checking import check_text
 from thermocline_cli.commands import CommandTextError, parse_command
 from thermocline_cli.explain import assume, explain as explain_command
+from thermocline_cli.members import choose_members
 from thermocline_cli.release import release as release_namespaces, standing
 from thermocline_common import __version__
 from thermocline_common.durations import DurationError, parse_duration
-from thermocline_common.errors import ConfigError
+from thermocline_common.errors import CommandError, ConfigError
 from thermocline_common.manifest import load_manifest
 from thermocline_common.spec.manifest import Manifest, ManifestError, Problem, parse_text
 from thermocline_common.uri.options import Place
@@ -46,6 +48,13 @@ class Format(enum.StrEnum):
 
 FileArgument = Annotated[
     str, typer.Argument(metavar="FILE", help="A manifest (YAML or JSON), or - for standard input.")
+]
+CredentialsOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="The services' credentials, as they get them. Needed with log-ins and TLS.",
+    ),
 ]
 FormatOption = Annotated[Format, typer.Option("--output", "-o", help="text, or json for programs.")]
 
@@ -122,9 +131,23 @@ def explain(
     cold: Annotated[
         bool, typer.Option("--cold", help="Assume that nothing is covered yet.")
     ] = False,
+    members: Annotated[
+        bool,
+        typer.Option(
+            "--members",
+            help="Ask both tiers, and print the members that the read preference chooses.",
+        ),
+    ] = False,
+    credentials: CredentialsOption = None,
+    zone: Annotated[
+        str, typer.Option(help="With --members: the zone of the proxy, for spec.proxy.locality.")
+    ] = "",
     form: FormatOption = Format.TEXT,
 ) -> None:
-    """Print which tier a command would go to, and why. Nothing is asked but the manifest."""
+    """Print which tier a command would go to, and why. Without --members nothing is asked but the manifest.
+
+    Exit 1 if no member fits the read preference.
+    """
     try:
         manifest = _load(file)
     except ManifestError as error:
@@ -139,11 +162,20 @@ def explain(
         output.console(error=True).print(f"thermocline explain: {redact(str(error))}")
         raise typer.Exit(USAGE) from None
     explanation = explain_command(parsed, assume(spec, now, floor=assumed, cold=cold))
+    try:
+        chosen = choose_members(manifest, credentials, parsed, zone) if members else None
+    except (ConfigError, CommandError, PyMongoError) as error:
+        output.console(error=True).print(f"thermocline explain: {redact(str(error))}")
+        raise typer.Exit(USAGE) from None
     to = output.console()
     if form is Format.JSON:
-        to.print(output.as_json(explanation))
+        found = dataclasses.asdict(explanation)
+        to.print(output.as_json(found if chosen is None else {**found, "members": chosen}))
     else:
         output.print_explanation(to, explanation)
+        output.print_chosen(to, chosen or [])
+    if any(not one.members for one in chosen or []):
+        raise typer.Exit(INVALID)
 
 
 @uri_app.command("check")
@@ -180,12 +212,7 @@ def release(
             metavar="[DB.COLLECTION]...", help="Which to release; none: list what waits for it."
         ),
     ] = None,
-    credentials: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="The services' credentials, as they get them. Needed with log-ins."
-        ),
-    ] = None,
+    credentials: CredentialsOption = None,
     form: FormatOption = Format.TEXT,
 ) -> None:
     """Let reads go to the fast tier again, after its self-check found it to differ from the archive.

@@ -13,8 +13,10 @@ from rich.text import Text
 
 from thermocline_cli.checking import Checked, clip
 from thermocline_cli.explain import Explanation
+from thermocline_cli.members import Chosen
 from thermocline_cli.release import Standing
 from thermocline_common.spec.problems import Problem
+from thermocline_proxy.choosing import shown
 
 
 def console(*, error: bool = False) -> Console:
@@ -56,6 +58,18 @@ def print_explanation(to: Console, explanation: Explanation) -> None:
         to.print("  waits until the archive has every acknowledged write (archiveReads: Strict)")
     if explanation.error is not None:
         to.print(f"  error: {explanation.error}")
+
+
+def print_chosen(to: Console, found: Sequence[Chosen]) -> None:
+    """The members that may answer, tier by tier."""
+    for one in found:
+        to.print(f"  {one.tier}, read preference {shown(one.preference)}:")
+        for member in one.members:
+            to.print(f"    {member.address} ({member.reason}, {member.milliseconds} ms)")
+        if one.text is not None:
+            to.print(Text.assemble("    ", ("nobody", "red"), f": {one.text}"))
+        if not one.satisfiable:
+            to.print("    condition: TopologySatisfiable is False")
 
 
 def print_checked(to: Console, found: Checked) -> None:

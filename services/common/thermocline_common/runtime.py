@@ -30,6 +30,7 @@ from thermocline_common.manifest import ManifestFollower
 from thermocline_common.metrics import CommonMetrics
 from thermocline_common.settings import parse_arguments
 from thermocline_common.spec.manifest import ManifestError, Problem
+from thermocline_common.spec.reads import needs_new_connections
 from thermocline_common.spec.status import ServiceStatus, TierStatus
 from thermocline_common.tiers import Tiers
 
@@ -256,12 +257,12 @@ class _Process:
             now = self.manifest.current.spec
             changed = [
                 field
-                for field, one, other in (
-                    ("spec.archive", now.archive, used.archive),
-                    ("spec.fastTier", now.fast_tier, used.fast_tier),
-                    ("spec.proxy.tls", now.proxy.tls, used.proxy.tls),
+                for field, differs in (
+                    ("spec.archive", needs_new_connections(used.archive, now.archive)),
+                    ("spec.fastTier", needs_new_connections(used.fast_tier, now.fast_tier)),
+                    ("spec.proxy.tls", self._listens and now.proxy.tls != used.proxy.tls),
                 )
-                if one != other and (self._listens or field != "spec.proxy.tls")
+                if differs
             ]
             text = f"{' and '.join(changed)} changed; restart this service to use it"
             self.problems.put("restart", text if changed else None)

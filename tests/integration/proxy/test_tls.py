@@ -335,9 +335,11 @@ def test_bad_files_are_named_and_change_nothing(world: World, tmp_path: Path) ->
     for certificate, key, text in bad:
         put(proxy / "tls.crt", certificate)
         put(proxy / "tls.key", key)
-        wait_until(
-            text, lambda text=text: text in world.status("proxy")["problems"].get("credentials", ""), 30, 0.1
-        )  # fmt: skip
+
+        def told(text: str = text) -> bool:
+            return text in world.status("proxy")["problems"].get("credentials", "")
+
+        wait_until(text, told, 30, 0.1)
         assert served(world.all.port, authority) == shown
     (proxy / "tls.crt").unlink()
     wait_until(

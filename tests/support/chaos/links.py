@@ -23,9 +23,10 @@ class Links:
         self._rules: dict[int, Rule] = {}
         self._serial = 0
 
-    def listen(self, name: str, target: int) -> int:
-        """A port that leads to ``target`` of the part ``name``."""
-        return int(self._ask({"do": "listen", "name": name, "target": target})["port"])
+    def listen(self, name: str, target: int, delay: float = 0.0) -> int:
+        """A port that leads to ``target`` of the part ``name``, ``delay`` seconds away (one way)."""
+        asked = {"do": "listen", "name": name, "target": target, "delay": delay}
+        return int(self._ask(asked)["port"])
 
     def know(self, pids: Mapping[int, str]) -> None:
         """Who is who: names by process id."""

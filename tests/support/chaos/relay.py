@@ -73,11 +73,11 @@ class Relay:
         self.links: set[Link] = set()
         self.delay = random.Random(1)
 
-    async def listen(self, name: str, target: int) -> int:
-        """A new port that leads to ``target``."""
+    async def listen(self, name: str, target: int, delay: float = 0.0) -> int:
+        """A new port that leads to ``target``, ``delay`` seconds away: each way takes so long."""
         loop = asyncio.get_running_loop()
         server = await loop.create_server(
-            lambda: Link(self, name, target).near, "127.0.0.1", 0, backlog=1024
+            lambda: Link(self, name, target, delay).near, "127.0.0.1", 0, backlog=1024
         )
         return int(server.sockets[0].getsockname()[1])
 
@@ -104,8 +104,9 @@ class Relay:
 class Link:
     """One relayed connection: two ends. ``known``: whether it comes from one part or another."""
 
-    def __init__(self, relay: Relay, name: str, target: int) -> None:
+    def __init__(self, relay: Relay, name: str, target: int, delay: float = 0.0) -> None:
         self.relay = relay
+        self.delay = delay
         self.name = name
         self.target = target
         self.port = 0
@@ -183,7 +184,7 @@ class End(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         link, peer = self.link, self.peer
         assert peer is not None
-        if link.effect is None and not self._due:
+        if link.effect is None and not self._due and not link.delay:
             peer.put(data)
         elif drops(link.effect, self.forward) or link.doomed:
             link.lose()
@@ -192,7 +193,8 @@ class End(asyncio.Protocol):
 
     def _later(self, data: bytes) -> None:
         loop = asyncio.get_running_loop()
-        wait = self.link.relay.delay.uniform(0.01, 0.25) if self.link.effect is Effect.SLOW else 0
+        slow = self.link.effect is Effect.SLOW
+        wait = self.link.relay.delay.uniform(0.01, 0.25) if slow else self.link.delay
         self._due = max(self._due, loop.time() + wait)
         loop.call_at(self._due, self._deliver, data, self._due)
 
@@ -211,7 +213,7 @@ class End(asyncio.Protocol):
         """Send it, or keep it until this end is connected."""
         if self.transport is None:
             self._waiting.append(data)
-        else:
+        elif not self.transport.is_closing():
             self.transport.write(data)
 
     def finish(self) -> None:
@@ -249,7 +251,9 @@ async def serve() -> None:
         command = json.loads(line)
         answer: dict[str, Any] = {}
         if command["do"] == "listen":
-            answer["port"] = await relay.listen(command["name"], command["target"])
+            answer["port"] = await relay.listen(
+                command["name"], command["target"], command.get("delay", 0.0)
+            )
         elif command["do"] == "pids":
             relay.sources.pids = {int(pid): name for pid, name in command["pids"].items()}
         elif command["do"] == "rules":

@@ -1,42 +1,14 @@
 """Which members a read preference chooses, and why: tables on descriptions of sets, no server runs."""
 
-import datetime as dt
 from typing import Any
 
 import bson
 import pytest
-from pymongo.hello import Hello
-from pymongo.server_description import ServerDescription
-from pymongo.topology_description import TOPOLOGY_TYPE, TopologyDescription
+from pymongo.topology_description import TopologyDescription
 
+from support.topologies import described, member
 from thermocline_common.errors import CommandError
 from thermocline_proxy.choosing import Zone, choose, tags_of, unmatched
-
-NOW = dt.datetime(2026, 1, 1)  # noqa: DTZ001  # as PyMongo has it
-
-
-def member(
-    name: str, kind: str, milliseconds: float, lag: int = 0, **tags: str
-) -> ServerDescription:
-    hello: dict[str, Any] = {
-        "ok": 1, "setName": "rs", "hosts": ["a:1"], "tags": tags, "minWireVersion": 0, "maxWireVersion": 17,
-        "lastWrite": {"lastWriteDate": NOW - dt.timedelta(seconds=lag)},
-        "isWritablePrimary": kind == "primary", "secondary": kind == "secondary", "arbiterOnly": kind == "arbiter",
-    }  # fmt: skip
-    return ServerDescription((name, 1), Hello(hello), milliseconds / 1000)
-
-
-class Settings:
-    local_threshold_ms = 15
-    heartbeat_frequency = 10
-
-
-def described(*members: ServerDescription) -> TopologyDescription:
-    primary = any(one.is_writable for one in members)
-    kind = TOPOLOGY_TYPE.ReplicaSetWithPrimary if primary else TOPOLOGY_TYPE.ReplicaSetNoPrimary
-    servers = {one.address: one for one in members}
-    return TopologyDescription(kind, servers, "rs", None, None, Settings())
-
 
 P = member("p", "primary", 150, dc="west", rack="1")
 S1 = member("s1", "secondary", 1, dc="east", rack="1")
