@@ -197,9 +197,7 @@ class EvictorService:
 
 def _member_opener(context: Context) -> Callable[[str], AsyncMongoClient[dict[str, Any]]]:
     """Clients of single members, with the credentials and options of the fast tier's."""
-    opened = clients.member_opener(
-        context.manifest.current, context.access, "thermocline-evictor"
-    )
+    opened = clients.member_opener(context.manifest.current, context.access, "thermocline-evictor")
 
     def open_member(member: str) -> AsyncMongoClient[dict[str, Any]]:
         return opened(Tier.FAST, member)
