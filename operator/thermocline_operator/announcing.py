@@ -43,7 +43,8 @@ class Announcer:
         """An event about a resource, given as the API server's object."""
         metadata = body["metadata"]
         uid = str(metadata["uid"])
-        digest = hashlib.sha256(f"{event.reason}{event.bounded}".encode()).hexdigest()[:12]
+        # With the uid: another resource of the same name has events of its own.
+        digest = hashlib.sha256(f"{uid}{event.reason}{event.bounded}".encode()).hexdigest()[:12]
         told = self._told.get((uid, digest))
         now = monotonic()
         if told is not None and now - told.at < AGAIN_SECONDS:

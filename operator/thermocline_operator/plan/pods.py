@@ -114,7 +114,7 @@ def _container(component: Component, settings: PodSettings, resources: Resources
         "args": args,
         "ports": ports,
         # Python takes seconds to start on a busy node; only then does liveness count.
-        "startupProbe": _probe("/healthz", period=1, failures=120),
+        "startupProbe": _probe("/healthz", period=1, failures=300),
         "livenessProbe": _probe("/healthz", period=10, failures=3),
         "readinessProbe": _probe("/readyz", period=2, failures=3),
         "securityContext": {

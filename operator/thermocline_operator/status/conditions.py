@@ -88,9 +88,9 @@ def _reconciling(facts: Facts) -> Verdict:
     if facts.ending is Ending.DRAINING:
         return Verdict(True, Reason.DRAINING, facts.ending_text)
     if facts.ending is Ending.BLOCKED:
-        return Verdict(False, Reason.DRAIN_BLOCKED, "it waits for a person, see Stalled")
+        return Verdict(False, Reason.WAITS_FOR_PERSON, "it waits for a person, see Stalled")
     if facts.problems or facts.conflicts or facts.refused:
-        return Verdict(False, Reason.UP_TO_DATE, "it waits for a person, see Stalled")
+        return Verdict(False, Reason.WAITS_FOR_PERSON, "it waits for a person, see Stalled")
     if not facts.applied:
         return Verdict(True, Reason.APPLYING, "objects are being created or changed")
     rolling = [d for d in facts.deployments if not d.rolled_out]
@@ -315,9 +315,9 @@ def _complaints(facts: Facts) -> list[tuple[Reason, str]]:
             (Reason.QUARANTINE, f"the archive refuses {feeder_own['quarantined']} documents")
         )
     found += _told(facts)
-    feeder = _feeder(facts)
-    if feeder.reason is Reason.LAGGING:
-        found.append((feeder.reason, feeder.message))
+    lag = feeder_own.get("lagSeconds")
+    if isinstance(lag, int | float) and lag > LAG_LIMIT_SECONDS:
+        found.append((Reason.LAGGING, f"the archive is {policies.lag_text(lag)} behind"))
     foreign = {n: c for n, c in (feeder_own.get("foreignWrites") or {}).items() if c}
     if foreign:
         text = ", ".join(f"{n}: {c}" for n, c in sorted(foreign.items()))

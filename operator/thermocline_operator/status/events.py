@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from thermocline_operator.status.reasons import WARNINGS, ConditionType, EventReason
+from thermocline_operator.status.reasons import WARNINGS, ConditionType, EventReason, Reason
 
 MAX_MESSAGE: Final = 1_000
 """The API server takes 1,024 bytes."""
@@ -77,6 +77,8 @@ def of_change(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Event
             reason = _SPECIAL.get(condition["reason"], EventReason.STALLED)
             if condition["reason"] == "InvalidSpec":
                 continue  # ConfigValid tells it
+        if reason is EventReason.SPEC_APPLIED and condition["reason"] != Reason.UP_TO_DATE.value:
+            continue
         if reason is None or (not previous and reason in _QUIET_AT_FIRST):
             continue
         if reason in (EventReason.TIER_REACHABLE, EventReason.RECOVERED) and (

@@ -64,6 +64,7 @@ class Reason(Described):
     CAUGHT_UP = "CaughtUp", "the archive follows"
     WARM = "Warm", "every policy is covered"
     CONFIRMED = "Confirmed", "what was evicted was found equal in the archive before"
+    WAITS_FOR_PERSON = "WaitsForPerson", "condition `Stalled` says what for"
     # On the way.
     APPLYING = "Applying", "objects are being created or changed"
     ROLLING_OUT = "RollingOut", "pods are being replaced or started"

@@ -256,7 +256,11 @@ CASES: dict[str, tuple[dict[str, Any], dict[C, tuple[bool | None, Reason]], Phas
     ),
     "a foreign object": (
         {"conflicts": (("Service", "shop-proxy"),)},
-        {C.READY: (False, Reason.NAME_CONFLICT), C.STALLED: (True, Reason.NAME_CONFLICT)},
+        {
+            C.READY: (False, Reason.NAME_CONFLICT),
+            C.STALLED: (True, Reason.NAME_CONFLICT),
+            C.RECONCILING: (False, Reason.WAITS_FOR_PERSON),
+        },
         Phase.FAILED,
     ),
     "rolling": (
@@ -298,7 +302,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[C, tuple[bool | None, Reason]], Phas
             C.READY: (False, Reason.DRAINING),
             C.STALLED: (True, Reason.DRAIN_BLOCKED),
             C.WARMUP_COMPLETE: (True, Reason.NOT_NEEDED),
-            C.RECONCILING: (False, Reason.DRAIN_BLOCKED),
+            C.RECONCILING: (False, Reason.WAITS_FOR_PERSON),
         },
         Phase.DRAINING,
     ),
