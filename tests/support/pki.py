@@ -57,13 +57,22 @@ class Authority:
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
     def issue(
-        self, name: str, hosts: Sequence[str] = LOCAL, *, begin: float = -1, days: float = 30
+        self,
+        name: str,
+        hosts: Sequence[str] = LOCAL,
+        *,
+        begin: float = -1,
+        days: float = 30,
+        organization: str = "tests",
     ) -> Issued:
-        """A certificate for ``hosts`` (names and addresses), for servers and clients alike."""
+        """A certificate for ``hosts`` (names and addresses), for servers and clients alike.
+
+        mongod takes a client of its own certificate's ``organization`` for a member of its set.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name(
             [
-                x509.NameAttribute(NameOID.ORGANIZATION_NAME, "tests"),
+                x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization),
                 x509.NameAttribute(NameOID.COMMON_NAME, name),
             ]
         )

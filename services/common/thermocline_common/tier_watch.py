@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime as dt
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from thermocline_common.tiers import Tiers
 
 TIERS: Final = (Tier.ARCHIVE, Tier.FAST)
 _NAMES: Final = {Tier.ARCHIVE: "the archive", Tier.FAST: "the fast tier"}
+_SETTINGS: Final = re.compile(r":?\s*\(configured timeouts: [^)]*\)")
 CLOCK_TOLERANCE: Final = dt.timedelta(minutes=1)
 """A clock that is further off is reported."""
 
@@ -59,7 +61,8 @@ async def _look(
     except ServerSelectionTimeoutError as error:
         # A standalone server, a mongos or another set: the driver drops it and says only that it found nothing.
         told = "; ".join(map(str, await diagnose(tier)))
-        return TierStatus(reachable=False, error=told or _reason(error)), None
+        tls = client.options.pool_options._ssl_context is not None  # noqa: SLF001  # no public way
+        return TierStatus(reachable=False, error=told or hinted(_reason(error), tls=tls)), None
     except PyMongoError as error:
         return TierStatus(reachable=False, error=_reason(error)), None
     status = TierStatus(
@@ -105,4 +108,20 @@ def _reason(error: PyMongoError) -> str:
     if isinstance(error, ConfigurationError):
         return logs.redact(str(error))
     # PyMongo adds its whole topology description, which changes with every attempt.
-    return logs.redact(str(error).split(", Timeout:")[0].split(", full error:")[0])
+    text = str(error).split(", Timeout:")[0].split(", full error:")[0]
+    return logs.redact(_SETTINGS.sub("", text))
+
+
+def hinted(text: str, *, tls: bool) -> str:
+    """What a driver says of a tier that can't be used, with what is behind it where only one side has
+    ``tls``, or the server turns the client's certificate down. Pure."""
+    closed = any(sign in text for sign in ("connection closed", "already closed", "reset by peer"))
+    if not tls and closed:
+        return f"{text}: if it wants TLS, add tls=true to the URI"
+    if tls and closed:
+        return f"{text}: it may not take this service's certificate, or want one (certificateSecretRef)"
+    if tls and "SSL handshake failed" in text and "CERTIFICATE" not in text:
+        return f"{text}: if it doesn't speak TLS, take tls=true out of the URI"
+    if tls and "certificate verify failed" in text:
+        return f"{text}: it isn't signed by the authorities in ca.crt, or is for another host (caSecretRef)"
+    return text

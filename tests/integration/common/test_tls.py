@@ -11,11 +11,13 @@ from pymongo.errors import ServerSelectionTimeoutError
 
 from support.mongod import ReplicaSet
 from support.pki import Authority, put
+from thermocline_common import tier_watch
 from thermocline_common.access import Access
-from thermocline_common.clients import open_client
+from thermocline_common.clients import close_tiers, open_client, open_tiers
 from thermocline_common.coverage import Tier
 from thermocline_common.credentials import read_all
 from thermocline_common.errors import ConfigError
+from thermocline_common.health import Problems
 from thermocline_common.spec.manifest import parse_manifest
 from thermocline_common.spec.models import Manifest
 
@@ -52,7 +54,7 @@ class World:
     ) -> None:
         """The server's files."""
         put(self.pki / "ca.crt", authorities)
-        put(self.pki / "server.pem", signer.issue("server", hosts).both)
+        put(self.pki / "server.pem", signer.issue("server", hosts, organization="servers").both)
 
     def use(self, authorities: bytes, signer: Authority) -> None:
         """The service's files."""
@@ -175,3 +177,46 @@ async def test_authorities_certificates_and_passwords_are_renewed_under_a_client
             assert login._through is not None  # the new one was taken
             status = await client.admin.command("connectionStatus")
             assert status["authInfo"]["authenticatedUsers"] == [{"user": "service", "db": "admin"}]
+
+
+async def test_one_side_without_tls_is_named_in_the_status(
+    world: World, archive: ReplicaSet
+) -> None:
+    async def told(uri: str, fast: str) -> dict[str, str | None]:
+        document = world.manifest().model_dump(by_alias=True, mode="json", exclude_none=True)
+        document["spec"] |= {"archive": {"uri": uri}, "fastTier": {"uri": fast}}
+        manifest = parse_manifest(document)
+        tiers = open_tiers(manifest, Access.load(manifest, world.files), "test")
+        try:
+            found = await tier_watch.look(tiers, Problems(), nothing)
+        finally:
+            await close_tiers(tiers)
+        return {tier: status.error for tier, status in found.items()}
+
+    async def nothing(_: Tier) -> list[object]:
+        return []
+
+    wait = "&connectTimeoutMS=2000"
+    found = await told(f"{world.members.uri}{wait}", f"{archive.uri}&tls=true{wait}")
+    assert "closed: if it wants TLS, add tls=true" in (found["archive"] or "")
+    assert "take tls=true out of the URI" in (found["fast"] or "")
+    assert "configured timeouts" not in str(found)
+
+
+async def test_a_service_logs_in_with_its_certificate(world: World) -> None:
+    root = {
+        "tls": True,
+        "tlsCAFile": str(world.pki / "ca.crt"),
+        "tlsCertificateKeyFile": str(world.pki / "server.pem"),
+    }
+    async with world.members.async_client(**root) as client:
+        user = {"user": "CN=client,O=tests", "db": "$external"}
+        await client["$external"].command(
+            "createUser", user["user"], roles=[{"role": "root", "db": "admin"}]
+        )
+        options = "&authMechanism=MONGODB-X509"
+        access = Access.load(world.manifest(options), world.files)
+        async with world.open(access, options) as own:
+            status = await own.admin.command("connectionStatus")
+            assert status["authInfo"]["authenticatedUsers"] == [user]
+        await client["$external"].command("dropUser", user["user"])
