@@ -116,9 +116,11 @@ e2e: venv ## chart, operator and services on a real one-node Kubernetes, as root
 
 crds: venv ## crds/, its reference page and the chart's template from the models
 	@$(BIN)/python -m thermocline_common.spec.crd crds/
+	@$(BIN)/python -m thermocline_operator.status.reference
 
 gate: venv ## what no linter looks for: paths of one machine, registry hosts, a stale CRD
 	@$(BIN)/python .ci/gate.py
 	@$(BIN)/python -m thermocline_common.spec.crd --check crds/
+	@$(BIN)/python -m thermocline_operator.status.reference --check
 
 check: lint types imports gate ## all that needs no server: what CI runs first
