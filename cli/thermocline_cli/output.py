@@ -83,7 +83,7 @@ def print_checked(to: Console, found: Checked) -> None:
         to.print(Text.assemble("remedy: ", (problem.remedy, "green")))
     if found.problems:
         return
-    to.print(Text.assemble((f"{found.uri}: ", "bold"), ("good", "green")))
+    to.print(Text.assemble(("good: ", "green"), (found.uri, "bold")))
     for name, value in (
         ("hosts", ", ".join(found.hosts)),
         ("user", found.user),
