@@ -129,6 +129,8 @@ class Watches:
         settings = _settings()
         for owned in _owned(self._network_policies):
             settings.watching.label_selectors[owned] = RESOURCE_LABEL
+        # kopf's own guess asks for the user's name, and a container's user may have none.
+        identity: Any = "thermocline-operator"
         try:
             asyncio.run(
                 kopf.operator(
@@ -138,6 +140,7 @@ class Watches:
                     clusterwide=not self._namespaces,
                     namespaces=self._namespaces,
                     stop_flag=self._stop,
+                    identity=identity,
                 )
             )
         except Exception:
