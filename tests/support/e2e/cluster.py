@@ -199,21 +199,31 @@ def _command_line(pid: int) -> str:
 
 @contextmanager
 def running_cluster() -> Iterator[Cluster]:
-    """The cluster with all images loaded; put down at the end, unless ``THERMOCLINE_E2E_KEEP`` is set."""
+    """The cluster with all images loaded; put down at the end, unless ``THERMOCLINE_E2E_KEEP`` is set.
+
+    ``THERMOCLINE_E2E_IMAGES=loaded``: the kept cluster has the images already.
+    """
     programs = Path(script("build"))
     script("image", "pause")
     script("image", "base")
     try:
         kubeconfig = Path(script("up", "--sync", "10"))
-        for tag, (file, folder) in IMAGES.items():
-            script("image", "build", "-t", tag, "-f", file, folder)
-            if tag.startswith("thermocline"):
-                following = f"{tag.partition(':')[0]}:{NEXT_TAG}"
-                script("image", "build", "-t", following, "-f", file, folder)
+        if os.environ.get("THERMOCLINE_E2E_IMAGES") != "loaded":
+            _load_images()
         yield Cluster(kubeconfig, programs)
     finally:
         if "THERMOCLINE_E2E_KEEP" not in os.environ:
             script("down")
+
+
+def _load_images() -> None:
+    for tag, (file, folder) in IMAGES.items():
+        script("image", "build", "-t", tag, "-f", file, folder)
+    socket = Path(SETTINGS["CLUSTER_STATE"]) / "containerd.sock"
+    service = "localhost/thermocline-service"
+    names = [f"{service}:e2e", f"{service}:{NEXT_TAG}"]
+    tagging = ["ctr", "-a", str(socket), "-n", "k8s.io", "images", "tag", "--force", *names]
+    subprocess.run(tagging, check=True, capture_output=True)
 
 
 __all__ = ["CHART", "Cluster", "NotSo", "obstacles", "running_cluster", "script", "wait_until"]
