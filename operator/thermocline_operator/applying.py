@@ -23,13 +23,10 @@ async def apply_all(
     memory: Memory,
     resource: Resource,
     objects: Iterable[Body],
-    *,
-    create: bool = True,
 ) -> list[Event]:
     """Apply what isn't as it should be. Raises :class:`ApiError` where trying again may help.
 
-    One object that is refused, or that belongs to somebody else, holds up no other. ``create``
-    False: what isn't there stays away.
+    One object that is refused, or that belongs to somebody else, holds up no other.
     """
     events: list[Event] = []
     memory.conflicts.clear()
@@ -42,8 +39,6 @@ async def apply_all(
         if live is None:
             # Without our label it isn't in any list: somebody else's, or ours and defaced.
             live = await api.get(kind_of(wanted), resource.namespace, ref[1])
-        if live is None and not create:
-            continue
         if live is not None and not owned_by(live, resource.uid):
             memory.conflicts.append(ref)
             continue
@@ -65,6 +60,25 @@ async def apply_all(
         if event is not None:
             events.append(event)
     return events
+
+
+async def tell_services(api: Api, memory: Memory, resource: Resource, wanted: Body) -> None:
+    """Bring the manifest of a resource that is being deleted to its services, if its ConfigMap is still there.
+
+    Deletion with ``--cascade=orphan`` has taken the owner reference away by now: it stays away, or the
+    object would be deleted with its owner.
+    """
+    live = memory.live.get(ref_of(wanted))
+    if live is None or live["metadata"].get("deletionTimestamp"):
+        return
+    if not owned_by(live, resource.uid):
+        if live["metadata"].get("ownerReferences"):
+            return  # somebody else's
+        metadata = {k: v for k, v in wanted["metadata"].items() if k != "ownerReferences"}
+        wanted = {**wanted, "metadata": metadata}
+    if part(live, wanted) == wanted:
+        return
+    memory.live[ref_of(wanted)] = await api.apply(kind_of(wanted), wanted)
 
 
 def _unusable(memory: Memory) -> list[Ref]:

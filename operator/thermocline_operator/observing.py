@@ -18,16 +18,15 @@ from thermocline_operator.status.facts import Ending, Facts, Pod
 from thermocline_operator.workqueue import Key
 
 EXPIRY_DAYS: Final = 14
-_LISTED: Final = ("ConfigMap", "Service", "PodDisruptionBudget", "Deployment")
+_LISTED: Final = ("ConfigMap", "Service", "PodDisruptionBudget", "NetworkPolicy", "Deployment")
 
 
-async def read_world(api: Api, memory: Memory, key: Key, *, network_policies: bool) -> None:
+async def read_world(api: Api, memory: Memory, key: Key) -> None:
     """The owned objects, pods, named Secrets and the namespace, as they are now."""
     namespace, name = key
     selector = f"{labels.RESOURCE_LABEL}={name}"
     live: dict[tuple[str, str], Body] = {}
-    kinds = [*_LISTED, "NetworkPolicy"] if network_policies else _LISTED
-    for kind in kinds:
+    for kind in _LISTED:
         for body in await api.list_labelled(KINDS[kind], namespace, selector):
             live[kind, body["metadata"]["name"]] = body
     binding = labels.binding_secret(name)

@@ -10,7 +10,7 @@ from thermocline_common.clock import monotonic
 from thermocline_common.spec.models import DeletionPolicy, Mode
 from thermocline_operator.announcing import Announcer
 from thermocline_operator.api import RESOURCES, Api, ApiError
-from thermocline_operator.applying import apply_all, remove, touch_files
+from thermocline_operator.applying import apply_all, remove, tell_services, touch_files
 from thermocline_operator.ending import Endings
 from thermocline_operator.memory import Body, Memory
 from thermocline_operator.observing import facts_of, files_digest, read_inputs, read_world
@@ -89,8 +89,7 @@ class Reconciler:
             await self._endings.stop(memory)
             return Again(RESYNC_SECONDS)
         if whole:
-            policies = self._settings.network_policies
-            await read_world(self._api, memory, key, network_policies=policies)
+            await read_world(self._api, memory, key)
             if memory.resource is None:
                 memory.resource = recovered(memory.live, key[1])
             if memory.resource is not None:
@@ -216,7 +215,7 @@ class Reconciler:
             # Only what is there: with foreground deletion, objects are being removed.
             wanted = config_map(_with_generation(resource, body), Intent.DRAIN)
             memory.complete = False
-            await apply_all(self._api, memory, resource, [wanted], create=False)
+            await tell_services(self._api, memory, resource, wanted)
             await self._follow_files(memory, resource)
         memory.complete = True
         decision = await self._endings.step(memory, body, resource)

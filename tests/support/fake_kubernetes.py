@@ -8,7 +8,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from thermocline_operator.api import Api, ApiError
+from thermocline_operator.api import Api, ApiError, Call
 from thermocline_operator.reports import Reporter
 
 Path = tuple[str, str, str]
@@ -155,8 +155,10 @@ class FakeKubernetes:
 class FakeApi(Api):
     """The operator's own calls, answered from memory."""
 
-    def __init__(self, server: FakeKubernetes) -> None:
-        super().__init__(cast("Any", None))
+    def __init__(
+        self, server: FakeKubernetes, on_call: Callable[[Call], None] = lambda call: None
+    ) -> None:
+        super().__init__(cast("Any", None), on_call=on_call)
         self._server = server
 
     async def _request(

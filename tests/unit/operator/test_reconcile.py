@@ -347,6 +347,22 @@ async def test_a_deletion_without_pods_drains_by_itself(world: World) -> None:
     assert world.gone
 
 
+async def test_orphaning_drains_too_and_leaves_the_objects_without_owner(world: World) -> None:
+    await world.bring_up()
+    for path, body in world.server.objects.items():
+        if path[0] != TRS:
+            body["metadata"].pop("ownerReferences", None)
+    world.server.delete(TRS, *KEY)
+    await world.turns()
+    assert world.manifest.spec.mode == "Passthrough"
+    world.run_pods()
+    await world.turn()
+    assert world.gone
+    config = world.server.objects["configmaps", NAMESPACE, "shop-config"]
+    assert "ownerReferences" not in config["metadata"]
+    assert len(world.server.names("deployments")) == 4
+
+
 async def test_what_the_archive_refuses_blocks_and_says_how_to_force(world: World) -> None:
     await world.bring_up()
     world.server.delete(TRS, *KEY)
@@ -478,6 +494,15 @@ async def test_errors_of_the_api_server_end_a_turn_and_nothing_else(
     await world.turns()
     assert world.condition("Ready")["status"] == "True"
     assert world.resource["metadata"]["finalizers"] == [FINALIZER]
+
+
+async def test_a_drain_that_is_told_twice_is_written_once(world: World) -> None:
+    await world.bring_up()
+    world.server.delete(TRS, *KEY)
+    await world.turns()
+    world.server.writes.clear()
+    await world.turns(5)
+    assert world.server.writes == []
 
 
 async def test_an_upgrade_rolls_nothing_that_waits_for_approval(world: World) -> None:
