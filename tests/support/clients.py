@@ -70,7 +70,7 @@ def _installed(npm: str, package: str, version: str) -> Path:
     """The ``node_modules`` with a package, installed the first time. Raises :class:`MissingError`."""
     folder = cache_directory() / "clients" / f"{package}-{version}"
     modules = folder / "node_modules"
-    with _alone(folder.with_suffix(".lock")):
+    with _alone(folder.parent / f"{folder.name}.lock"):
         if (folder / ".complete").exists():
             return modules
         shutil.rmtree(folder, ignore_errors=True)

@@ -24,6 +24,7 @@ def tell(setting: str, outcome: Outcome) -> None:
         ("differs and isn't listed", [f"{t}: {how}" for t, how in verdict.unexpected.items()]),
         ("differs as listed", [f"{test} ({why})" for test, why in verdict.allowed.items()]),
         ("is listed, and passed", verdict.passed),
+        ("passed only when tried once more", outcome.again),
         ("did not end well", outcome.ended),
         ("went wrong beside the suites", outcome.wrong),
     ):
@@ -39,7 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--unit", action="append", default=[], help="glob, repeatable; default: all"
     )
-    parser.add_argument("--per-unit", type=int, default=600, help="seconds for each unit")
+    parser.add_argument("--per-unit", type=int, default=1500, help="seconds for each unit")
+    parser.add_argument("--lease", default="500ms", help="of the proxy: longer for slow machines")
     parser.add_argument("--out", type=Path, default=None, help="keeps results and logs there")
     options = parser.parse_args(arguments)
     units = known_units(prepare(), options.unit)
@@ -49,7 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for number, group in enumerate(groups(units)):
             out = base / f"{setting}-{number}"
             print(f"== {setting}: {' '.join(group)} == (results in {out})", flush=True)
-            outcome = run_units(setting, group, out, per_unit=options.per_unit, streaming=True)
+            outcome = run_units(
+                setting, group, out,
+                per_unit=options.per_unit, lease=options.lease, streaming=True,
+            )  # fmt: skip
             tell(setting, outcome)
             good &= outcome.good
     return 0 if good else 1

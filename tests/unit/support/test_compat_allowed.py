@@ -2,11 +2,13 @@
 
 import fnmatch
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.compat.allowed import Allowed, judge, parse
-from support.compat.suites import KIT, PAGE, SETTINGS, groups, namespaces
+from support.compat.suites import KIT, PAGE, SETTINGS, groups, namespaces, outcome
 
 PAGE_OF_TWO = """# Title
 
@@ -83,3 +85,26 @@ def test_groups_stay_below_what_one_resource_can_tier() -> None:
     assert [unit for group in made for unit in group] == units
     assert len(made) > 1
     assert all(len(namespaces(group)) <= 500 for group in made)
+
+
+def write(folder: Path, tests: dict[str, str], ended: dict[str, str] | None = None) -> None:
+    folder.mkdir(exist_ok=True)
+    results: dict[str, Any] = {"tests": {name: {"o": how} for name, how in tests.items()}}
+    lost = [[name, how, "why\nmore"] for name, how in tests.items() if how != "passed"]
+    comparison = {"lost": lost, "lost_to_skip": [], "units": ended or {}}
+    (folder / "results.json").write_text(json.dumps(results))
+    (folder / "compare.json").write_text(json.dumps(comparison))
+
+
+def test_a_test_that_passes_the_second_time_is_named(tmp_path: Path) -> None:
+    tests = {"spec/x :: a": "passed", "spec/x :: b": "failed", "spec/x :: c": "hung"}
+    write(tmp_path, tests, {"spec/x": "unit-timeout", "spec/y": "crashed"})
+    first = outcome("tiered", tmp_path)
+    assert (first.passed, first.good) == (1, False)
+    assert first.verdict.unexpected == {"spec/x :: b": "failed: why", "spec/x :: c": "hung: why"}
+    assert len(first.ended) == 2
+    write(tmp_path / "again", {"spec/x :: b": "passed", "spec/x :: c": "failed"})
+    second = outcome("tiered", tmp_path)
+    assert (second.passed, second.again) == (2, ["spec/x :: b"])
+    assert second.verdict.unexpected == {"spec/x :: c": "hung: why"}
+    assert second.ended == ["spec/y: crashed"]
