@@ -1,7 +1,9 @@
 """The proxy against HAProxy (TCP mode) in front of the same mongod: find by ``_id``, 1 KB documents.
 
 Prints CPU time an operation, throughput and latency of both, and the ratios of this one run. The two
-take turns, so that whatever else the machine does hits both alike.
+take turns, so that whatever else the machine does hits both alike. ``--login``: every connection logs in
+(SCRAM-SHA-256, other keyfiles on the two tiers). ``--zlib``: every connection compresses; HAProxy passes
+that on, the proxy has to understand it, so the limits don't count then.
 """
 
 import argparse
@@ -17,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,8 +31,11 @@ from bson.binary import Binary
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
+from support import accounts  # noqa: E402
+from support.fixtures import ARCHIVE_KEY, FAST_KEY  # noqa: E402
 from support.mongod import ReplicaSet  # noqa: E402
 from support.processes import free_port  # noqa: E402
+from support.scram import Scram, log_in  # noqa: E402
 
 DOCUMENTS = 20_000
 MOST_CPU_RATIO = 1.5
@@ -37,6 +43,7 @@ LEAST_THROUGHPUT_RATIO = 0.9
 MOST_ADDED_LATENCY_US = 60.0
 TICK = os.sysconf("SC_CLK_TCK")
 HEADER = struct.Struct("<iiii")
+COMPRESSED = struct.Struct("<iiiiiib")
 
 HAPROXY_CONFIG = """
 global
@@ -62,10 +69,17 @@ def cpu_seconds(pid: int) -> float:
 class Connection:
     """One wire-level client: a request is a template with the id patched in."""
 
+    login = False
+    compressed = False
+
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        hello = self.ask({"hello": 1, "$db": "admin"})
+        offered = {"compression": ["zlib"]} if self.compressed else {}
+        hello = self.ask({"hello": 1, **offered, "$db": "admin"})
+        if self.login:
+            user = accounts.APPLICATION
+            assert log_in(self, Scram(user.user, user.password))[-1]["done"]
         command: dict[str, Any] = {
             "find": "bench",
             "filter": {"_id": 0x7B7B7B7B},
@@ -81,7 +95,6 @@ class Connection:
         self.before, self.after = frame[:at], frame[at + 4 :]
         self.reply_size = 0
         self.received = 0
-        self.sent_at = 0.0
 
     @staticmethod
     def frame(command: dict[str, Any]) -> bytes:
@@ -107,16 +120,33 @@ class Connection:
 
     def send(self, doc_id: int) -> None:
         """Ask for a document."""
-        self.socket.send(self.before + struct.pack("<i", doc_id) + self.after)
+        frame = self.before + struct.pack("<i", doc_id) + self.after
+        if self.compressed:
+            packed = zlib.compress(frame[16:])
+            frame = COMPRESSED.pack(25 + len(packed), 7, 0, 2012, 2013, len(frame) - 16, 2) + packed
+        self.socket.send(frame)
+
+    def receives(self) -> bool:
+        """Take what has come; whether the reply is whole."""
+        data = self.socket.recv(65_536)
+        if not data:
+            raise ConnectionError("the server closed the connection")
+        if not self.received:
+            self.reply_size = int(struct.unpack_from("<i", data)[0])
+        self.received += len(data)
+        if self.received < self.reply_size:
+            return False
+        self.received = 0
+        return True
 
     def check(self) -> None:
-        """Ask once and see that the answer is right; remember its size."""
+        """Ask once and see that the answer is right."""
         self.send(17)
         raw = self.read()
-        reply = bson.decode(raw[21:])
+        assert (struct.unpack_from("<i", raw, 12)[0] == 2012) is self.compressed
+        reply = bson.decode(zlib.decompress(raw[25:])[5:] if self.compressed else raw[21:])
         assert reply["ok"] == 1, reply
         assert reply["cursor"]["firstBatch"][0]["_id"] == 17, reply
-        self.reply_size = len(raw)
 
 
 @dataclass
@@ -153,12 +183,7 @@ def run_many(side: Side, connections: int, seconds: float) -> None:
     while time.perf_counter() < end:
         for fd, _ in poll.poll(1.0):
             client = by_fd[fd]
-            data = client.socket.recv(65_536)
-            if not data:
-                raise ConnectionError("the server closed the connection")
-            client.received += len(data)
-            if client.received >= client.reply_size:
-                client.received = 0
+            if client.receives():
                 done += 1
                 at = (at + 1) & 0xFFFF
                 client.send(ids[at])
@@ -177,9 +202,8 @@ def run_one(side: Side, seconds: float) -> None:
     while True:
         start = time.perf_counter()
         client.send(random.randrange(DOCUMENTS))
-        received = 0
-        while received < client.reply_size:
-            received += len(client.socket.recv(65_536))
+        while not client.receives():
+            pass
         now = time.perf_counter()
         side.latency.append((now - start) * 1e6)
         if now > end:
@@ -213,6 +237,20 @@ def load(replica_set: ReplicaSet) -> None:
         )
 
 
+def users(fast: ReplicaSet, archive: ReplicaSet, folder: Path) -> None:
+    """The services' users, their credentials as files, and an application's user."""
+    accounts.create_service_users(fast, archive, ["bench"])
+    accounts.create_application_user(
+        fast, archive, accounts.APPLICATION, [{"role": "readWrite", "db": "bench"}]
+    )
+    accounts.write_credentials(folder / "credentials")
+
+
+def secret(name: str, login: bool) -> str:
+    """The reference that makes services log in to a tier."""
+    return f", credentialsSecretRef: {{name: {name}}}" if login else ""
+
+
 def median(values: list[float]) -> float:
     """Of several rounds."""
     return statistics.median(values)
@@ -224,19 +262,24 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=4.0, help="of each round (4)")
     parser.add_argument("--rounds", type=int, default=4, help="of each side (4)")
     parser.add_argument("--connections", type=int, default=64, help="(64)")
+    parser.add_argument("--login", action="store_true")
+    parser.add_argument("--zlib", action="store_true")
     arguments = parser.parse_args(argv)
+    Connection.login, Connection.compressed = arguments.login, arguments.zlib
     haproxy = shutil.which("haproxy") or "/usr/sbin/haproxy"
     if not Path(haproxy).exists():
         print("HAProxy is missing: apt-get install haproxy", file=sys.stderr)
         return 2
     with (
         tempfile.TemporaryDirectory(prefix="thermocline-bench-") as scratch,
-        ReplicaSet("rs0") as archive,
-        ReplicaSet("fast") as fast,
+        ReplicaSet("rs0", keyfile=ARCHIVE_KEY if arguments.login else None) as archive,
+        ReplicaSet("fast", keyfile=FAST_KEY if arguments.login else None) as fast,
         contextlib.ExitStack() as stack,
     ):
         load(archive)
         folder = Path(scratch)
+        if arguments.login:
+            users(fast, archive, folder)
         listen, admin, haproxy_port = free_port(), free_port(), free_port()
         (folder / "haproxy.cfg").write_text(
             HAPROXY_CONFIG.format(port=haproxy_port, address=archive.members[0].address)
@@ -244,13 +287,15 @@ def main(argv: list[str] | None = None) -> int:
         (folder / "manifest.yaml").write_text(
             "apiVersion: thermocline.io/v1alpha1\nkind: TieredReplicaSet\n"
             "metadata: {name: bench, namespace: bench, generation: 1}\n"
-            f"spec:\n  archive: {{uri: '{archive.uri}'}}\n  fastTier: {{uri: '{fast.uri}'}}\n"
+            f"spec:\n  archive: {{uri: '{archive.uri}'{secret('archive', arguments.login)}}}\n"
+            f"  fastTier: {{uri: '{fast.uri}'{secret('fast', arguments.login)}}}\n"
         )
         proxy_command = [
             str(Path(sys.executable).with_name("thermocline-proxy")),
             "--manifest", str(folder / "manifest.yaml"),
             "--admin", f"127.0.0.1:{admin}",
             "--listen", f"127.0.0.1:{listen}",
+            *(("--credentials", str(folder / "credentials")) if arguments.login else ()),
         ]  # fmt: skip
         sides = [
             Side(
