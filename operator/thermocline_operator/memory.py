@@ -27,6 +27,8 @@ class Memory:
     body: Body | None = None
     resource: Resource | None = None
     problems: tuple[Problem, ...] = ()
+    checked: str | None = None
+    """The version of the body that ``resource`` and ``problems`` are of."""
     live: dict[Ref, Body] = field(default_factory=dict)
     pods: list[Body] = field(default_factory=list)
     applied: dict[Ref, Applied] = field(default_factory=dict)

@@ -80,9 +80,11 @@ class Reconciler:
         if body is None:
             await self._forget(key, memory)
             return None
-        memory.problems = tuple(problems_of(body))
-        if not memory.problems:
-            memory.resource = resource_of(body)
+        if memory.checked != body["metadata"]["resourceVersion"]:
+            memory.problems = tuple(problems_of(body))
+            if not memory.problems:
+                memory.resource = resource_of(body)
+            memory.checked = body["metadata"]["resourceVersion"]
         leaving = body["metadata"].get("deletionTimestamp") is not None
         if leaving and not deletion.has_finalizer(body):
             # Somebody else's finalizer keeps it; there is nothing of ours left to do.
@@ -137,12 +139,9 @@ class Reconciler:
         owners = [r for r in feeders if (r.get("feeder") or {}).get("role") == "owner"]
         found = owners or feeders
         report = found[0] if found else None
-        return deletion.guard(
-            resource,
-            has=deletion.has_finalizer(body),
-            report=report,
-            served=served_mode(memory.live, resource.name) == Mode.ACTIVE.value,
-        )
+        has = deletion.has_finalizer(body)
+        served = not has and served_mode(memory.live, resource.name) == Mode.ACTIVE.value
+        return deletion.guard(resource, has=has, report=report, served=served)
 
     async def _apply(self, memory: Memory, body: Body, resource: Resource) -> list[Event]:
         memory.complete = False

@@ -5,6 +5,7 @@ operator did: another image, another layout. The second is told by an id, a dige
 operator makes of a fixed resource.
 """
 
+import functools
 import hashlib
 import json
 from collections.abc import Mapping
@@ -30,12 +31,14 @@ _REFERENCE: Final = resource_of(
 )
 
 
+@functools.cache
 def rollout_id(component: Component, settings: PodSettings) -> str:
     """What this operator makes of a service's pods, as a short digest."""
     text = json.dumps(pods.template(_REFERENCE, component, settings), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
+@functools.cache
 def whole_id(settings: PodSettings) -> str:
     """One id for all services: the value of the annotation that approves."""
     text = ",".join(rollout_id(component, settings) for component in Component)
