@@ -10,6 +10,7 @@ from support.e2e.application import Application
 from support.e2e.cluster import Cluster, obstacles, running_cluster
 from support.e2e.tiered import Resource
 from support.e2e.tiers import Tiers, start_tiers
+from support.helm import ROOT
 
 WANTED = os.environ.get("THERMOCLINE_E2E", "")
 if not WANTED:
@@ -40,7 +41,9 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture(scope="session")
 def tiers(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Tiers:
     """Both replica sets, in a namespace of their own."""
-    return start_tiers(cluster, DATA, Path(tmp_path_factory.mktemp("pki")))
+    kept = "THERMOCLINE_E2E_KEEP" in os.environ
+    folder = ROOT / "build" / "e2e-pki" if kept else Path(tmp_path_factory.mktemp("pki"))
+    return start_tiers(cluster, DATA, folder)
 
 
 @pytest.fixture(scope="session")

@@ -20,11 +20,13 @@ class Certificate:
 
 
 class Authority:
-    """An authority with its files in a folder."""
+    """An authority with its files in a folder; one that is there already is taken as it is."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
+        if (folder / "ca.crt").exists():
+            return
         self._openssl(
             "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30", "-subj", "/CN=e2e",
             "-keyout", "ca.key", "-out", "ca.crt",

@@ -203,11 +203,16 @@ class Tiers:
 
 
 def start_tiers(cluster: Cluster, namespace: str, folder: Path) -> Tiers:
-    """Make the namespace and both replica sets in it, with the services' and the application's users."""
+    """Make the namespace and both replica sets in it, with the services' and the application's users.
+
+    In a cluster that was kept they may be there already, with certificates in the same ``folder``.
+    """
     authority = Authority(folder)
     tiers = Tiers(
         Member(cluster, Tier.ARCHIVE, namespace), Member(cluster, Tier.FAST, namespace), authority
     )
+    if cluster.get("namespace", namespace, "default"):
+        return tiers
     cluster.apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}},
         *(part for member in tiers for part in member.objects(authority, "k" * 64)),
