@@ -490,6 +490,54 @@ async def test_another_resources_data_is_refused(
             await asyncio.wait_for(intruder.task, 10)
 
 
+async def test_a_resource_made_anew_takes_over_what_nothing_is_tiered_of(
+    tiers: Tiers, manifest: Manifest, follower: ManifestFollower, tmp_path: Path
+) -> None:
+    async with Feeder(tiers, follower) as feeder:
+        await feeder.reaches(NS, State.ACTIVE)
+    anew = Manifest(tmp_path / "anew.yaml", manifest.spec, number=2)
+    async with following(anew) as follower_of_anew:
+        early = Feeder(tiers, follower_of_anew)
+        early.start()
+        assert early.task is not None
+        with pytest.raises(Exception, match="belongs to the TieredReplicaSet tests/shop"):
+            await asyncio.wait_for(early.task, 10)
+        manifest.change(mode="Passthrough")
+        async with Feeder(tiers, follower) as feeder:
+            await feeder.until(partial(_emptied, feeder))
+        async with Feeder(tiers, follower_of_anew) as successor:
+            await successor.reaches(NS, State.ACTIVE)
+        # The earlier one, should it come back, is refused.
+        late = Feeder(tiers, follower)
+        late.start()
+        assert late.task is not None
+        with pytest.raises(Exception, match="belongs to the TieredReplicaSet tests/shop"):
+            await asyncio.wait_for(late.task, 10)
+
+
+async def _emptied(feeder: Feeder) -> bool:
+    return bool(feeder.service.status().get("drained"))
+
+
+async def test_the_fast_tiers_documents_stay_where_deletion_retains_them(
+    tiers: Tiers, manifest: Manifest, follower: ManifestFollower
+) -> None:
+    async with Feeder(tiers, follower) as feeder:
+        await feeder.reaches(NS, State.ACTIVE)
+        await tiers.fast["shop"]["orders"].insert_one({"_id": "new", "u": -1})
+        manifest.retain = True
+        manifest.change(mode="Passthrough")
+        await feeder.until(partial(_emptied, feeder))
+        assert await tiers.archive["shop"]["orders"].count_documents({"_id": "new"}) == 1
+        assert await tiers.fast["shop"]["orders"].count_documents({"_id": "new"}) == 1
+        # Whoever tiers it again begins with the archive.
+        await tiers.archive["shop"]["orders"].delete_one({"_id": "new"})
+        manifest.retain = False
+        manifest.change(mode="Active")
+        await feeder.reaches(NS, State.ACTIVE)
+        assert await tiers.fast["shop"]["orders"].count_documents({"_id": "new"}) == 0
+
+
 async def test_drain_and_exit(tiers: Tiers, follower: ManifestFollower) -> None:
     async with Feeder(tiers, follower) as feeder:
         await feeder.reaches(NS, State.ACTIVE)

@@ -28,11 +28,16 @@ SERVICES = ("feeder", "proxy", "evictor", "warmer")
 class Manifest:
     """The file that the services follow: replaced atomically, its generation raised each time."""
 
-    def __init__(self, path: Path, spec: Mapping[str, Any], name: str = "shop") -> None:
+    def __init__(
+        self, path: Path, spec: Mapping[str, Any], name: str = "shop", number: int = 1
+    ) -> None:
+        """``number`` ends its uid: resources that were made one after the other under one name."""
         self.path = path
+        self.uid = f"5f6b0a6e-7a0c-4d1e-9d53-{number:012}"
         self.generation = 0
         self.name = name
         self.spec: dict[str, Any] = {}
+        self.retain = False
         self.write(spec)
 
     def write(self, spec: Mapping[str, Any]) -> None:
@@ -45,8 +50,9 @@ class Manifest:
             "metadata": {
                 "name": self.name,
                 "namespace": "tests",
-                "uid": "5f6b0a6e-7a0c-4d1e-9d53-000000000001",
+                "uid": self.uid,
                 "generation": self.generation,
+                "retain": self.retain,
             },
             "spec": self.spec,
         }

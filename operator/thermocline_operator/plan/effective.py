@@ -8,6 +8,7 @@ from typing import Any, Final
 import yaml
 
 from thermocline_common import names
+from thermocline_common.spec.models import DeletionPolicy
 from thermocline_common.spec.problems import ManifestError
 from thermocline_common.spec.reading import read_text
 from thermocline_operator.plan import labels
@@ -39,15 +40,18 @@ def manifest(resource: Resource, intent: Intent) -> dict[str, Any]:
         # Whoever deletes a resource that holds still wants it to move.
         spec["paused"] = False
         spec["feeder"] = {**(spec.get("feeder") or {}), "mode": "Running"}
+    metadata: dict[str, Any] = {
+        "name": resource.name,
+        "namespace": resource.namespace,
+        "uid": resource.uid,
+        "generation": resource.generation,
+    }
+    if intent is Intent.DRAIN and resource.spec.deletion_policy is DeletionPolicy.RETAIN:
+        metadata["retain"] = True
     return {
         "apiVersion": names.API_VERSION,
         "kind": names.KIND,
-        "metadata": {
-            "name": resource.name,
-            "namespace": resource.namespace,
-            "uid": resource.uid,
-            "generation": resource.generation,
-        },
+        "metadata": metadata,
         "spec": spec,
     }
 

@@ -3,7 +3,7 @@
 import asyncio
 import datetime as dt
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -196,10 +196,12 @@ async def acquire(
     poll: float,
     clock: Callable[[], float],
     standing_by: Callable[[uuid.UUID], None] = lambda _: None,
+    adopt: Callable[[Checkpoint], Awaitable[bool]] | None = None,
 ) -> Checkpoint:
     """Wait until replay is ours. Raises :class:`ConfigError` if the data is another resource's.
 
-    A dead owner is noticed by its heartbeat standing still on *our* monotonic clock.
+    A dead owner is noticed by its heartbeat standing still on *our* monotonic clock. ``adopt`` may
+    make another's data ours, once no feeder of theirs is alive; whether it has.
     """
     seen: tuple[uuid.UUID | None, int] | None = None
     since = clock()
@@ -208,13 +210,16 @@ async def acquire(
         if found is None:
             await _create(archive, me, owner)
             continue
-        owner.require(found.owner, f"the archive's {names.DATABASE}.{names.CHECKPOINT}")
-        if found.feeder == me:
-            return found
         now = (found.feeder, found.heartbeat)
         if now != seen:
             seen, since = now, clock()
-        if found.feeder is None or clock() - since >= takeover_after:
+        free = found.feeder is None or clock() - since >= takeover_after
+        if adopt is not None and free and await adopt(found):
+            continue
+        owner.require(found.owner, f"the archive's {names.DATABASE}.{names.CHECKPOINT}")
+        if found.feeder == me:
+            return found
+        if free or found.feeder is None:
             await _take_over(archive, me, found)
             continue
         standing_by(found.feeder)

@@ -6,6 +6,7 @@ import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from bson.timestamp import Timestamp
@@ -19,8 +20,9 @@ from thermocline_common.runtime import Context
 from thermocline_common.spec.models import WorkMode
 from thermocline_common.tiers import Tiers
 from thermocline_feeder import catalog
+from thermocline_feeder.adoption import adopt, may_succeed
 from thermocline_feeder.assembly import Parts, Pause, assemble, real_admission
-from thermocline_feeder.checkpoint import Fenced, Owner, acquire, beat, release
+from thermocline_feeder.checkpoint import Checkpoint, Fenced, Owner, acquire, beat, release
 from thermocline_feeder.lease import LeasePublisher
 from thermocline_feeder.measures import Measures
 from thermocline_feeder.metrics import Metrics
@@ -100,6 +102,10 @@ class FeederService:
         finally:
             stop.cancel()
 
+    @staticmethod
+    async def _adopt(tiers: Tiers, owner: Owner, found: Checkpoint) -> bool:
+        return may_succeed(owner, found.owner) and await adopt(tiers, owner, found)
+
     async def _own(self, context: Context) -> None:
         """One term of ownership; ends cancelled, fenced, or drained."""
         tiers = context.tiers
@@ -122,6 +128,7 @@ class FeederService:
                 poll=self.settings.standby_poll,
                 clock=self.clock,
                 standing_by=self._stand_by,
+                adopt=partial(self._adopt, tiers, owner),
             )
             context.problems.clear("feeder")
             log.info("this process owns replay", extra={"feeder": str(self.me)})
@@ -136,6 +143,7 @@ class FeederService:
                 self.pause,
                 drain=self.draining,
             )
+            parts.moves.switch.retains = lambda: context.manifest.current.metadata.retain
             parts.states.generation = lambda: context.manifest.applied_generation
             parts.applier.reset(checkpoint.quarantine)
             measures = Measures(context, parts, self.clock, draining=self.draining)

@@ -53,6 +53,10 @@ class Overtaken(ThermoclineError):
     """Somebody else changed the coverage document meanwhile: look at it anew."""
 
 
+def _never() -> bool:
+    return False
+
+
 @dataclass(slots=True)
 class Switch:
     """What every change of a namespace needs; safe to repeat, and to be overtaken by another feeder's."""
@@ -69,6 +73,8 @@ class Switch:
     tidy: bool = True
     """End a pause even when told to stop; a test's crash doesn't."""
     aside: list[str] = field(default_factory=list)
+    retains: Callable[[], bool] = _never
+    """Whether the fast tier's documents stay when their namespace leaves."""
 
     async def nothing_in_the_way(self, namespace: str) -> None:
         try:

@@ -47,7 +47,7 @@ class Withdrawal:
         log.info("namespace is in passthrough", extra={"namespace": namespace})
 
     async def clean(self, coverage: Coverage) -> None:
-        """Drop F's collection and records, once no reader can use them any more."""
+        """Drop F's collection (unless it is to stay) and records, once no reader can use them any more."""
         namespace = coverage.namespace
         await self.switch.wait_lease()
         limit = self._cursor_wait(coverage)
@@ -56,7 +56,9 @@ class Withdrawal:
                 "cursors outlived the wait and end with an error", extra={"namespace": namespace}
             )
         await self.switch.hold("drop")
-        if coverage.fast_uuid is not None:
+        # A command that waits for the fast tier to be empty counts more than a wish to keep it.
+        stays = self.switch.retains() and not coverage.requests
+        if coverage.fast_uuid is not None and not stays:
             await catalog.drop(self.switch.tiers.fast, namespace, coverage.fast_uuid)
         await self.switch.remove_records(coverage)
         await self.switch.change(

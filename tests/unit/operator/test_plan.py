@@ -87,10 +87,12 @@ def text(desired: Desired) -> str:
     return yaml.safe_dump_all(desired.objects, sort_keys=True, width=100)
 
 
+RETAIN = {**MINIMAL, "deletionPolicy": "Retain"}
 CASES = {
     "minimal": (MINIMAL, Intent.SERVE, SETTINGS),
     "whole": (WHOLE, Intent.SERVE, EVERYTHING),
     "draining": (WHOLE, Intent.DRAIN, SETTINGS),
+    "retaining": (RETAIN, Intent.DRAIN, SETTINGS),
 }
 
 
@@ -123,6 +125,7 @@ def test_services_take_the_rendered_manifest(name: str) -> None:
     drains = intent is Intent.DRAIN
     assert (manifest.spec.mode == "Passthrough") is drains
     assert manifest.spec.paused is (bool(spec.get("paused")) and not drains)
+    assert manifest.metadata.retain is (drains and spec.get("deletionPolicy") == "Retain")
     assert not (drains and manifest.spec.feeder.mode == "Paused")
 
 

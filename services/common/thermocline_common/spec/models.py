@@ -343,6 +343,8 @@ class Metadata(BaseModel):
     """Empty outside Kubernetes."""
     generation: Annotated[int, Field(ge=0)] = 0
     """Counts changes of the spec; 0 outside Kubernetes."""
+    retain: bool = False
+    """Set by the operator while it deletes a resource with `deletionPolicy: Retain`."""
 
 
 class TieredReplicaSet(BaseModel):
