@@ -1,5 +1,7 @@
 """The wire itself: packed and signed messages, exhaust cursors, and who means ill, as mongod treats them."""
 
+import socket
+import ssl
 import struct
 from collections.abc import Iterator
 from typing import Any
@@ -268,6 +270,22 @@ def test_connections_that_announce_much_and_stall_cost_nothing(proxied: Thermocl
         finally:
             for one in stalled:
                 one.close()
+
+
+def test_a_client_with_tls_is_closed_at_once_and_named(proxied: Thermocline) -> None:
+    """A TLS handshake's first bytes would be a message of 33 MB: nobody waits for the rest."""
+    service = proxied.services["proxy"]
+    context = ssl.create_default_context()
+    with (
+        socket.create_connection(("127.0.0.1", proxied.port), timeout=20) as plain,
+        pytest.raises((ssl.SSLError, ConnectionError)),
+    ):
+        context.wrap_socket(plain, server_hostname="localhost")
+    told = [line for line in service.process.log.read_text().splitlines() if "turned away" in line]
+    assert len(told) == 1
+    assert "it speaks TLS, which this port doesn't have" in told[0]
+    with proxied.client() as client:
+        client.admin.command("ping")
 
 
 def test_memory_stays_flat_under_garbage(proxied: Thermocline) -> None:

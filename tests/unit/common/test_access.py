@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pymongo import AsyncMongoClient
 from pymongo.asynchronous import auth
 from pymongo.errors import OperationFailure
 
@@ -286,3 +287,22 @@ def test_pymongo_still_keeps_its_options_where_we_put_ours(world: World) -> None
     assert vars(client)["_options"].pool_options._ssl_context is access.context
     assert client.options.pool_options is client._topology._settings.pool_options
     assert dataclasses.is_dataclass(access)
+
+
+async def test_options_that_dns_brings_along_do_not_undo_ours(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For ``mongodb+srv`` PyMongo makes its options anew, once DNS has answered."""
+
+    async def resolved(client: Any) -> None:
+        made = AsyncMongoClient("mongodb://h/", tls=True, username="me", password="one")
+        vars(client)["_options"] = made.options
+
+    monkeypatch.setattr(AsyncMongoClient, "_resolve_srv", resolved)
+    access = Access.load(manifest(), world.directory).tiers[Tier.ARCHIVE]
+    access.login = Login("me", "one")
+    client = TierClient("mongodb://h/", access, tls=True, username="me", password="one")
+    await client._resolve_srv()
+    options = vars(client)["_options"].pool_options
+    assert options._ssl_context is access.context
+    assert options._credentials.password is None
