@@ -5,6 +5,7 @@ import json
 import math
 from typing import Any, Final
 
+from thermocline_common.names import ZONE_VARIABLE
 from thermocline_common.spec.models import PodTemplate, Resources, ServiceSpec
 from thermocline_operator.plan import labels
 from thermocline_operator.plan.labels import Component
@@ -70,7 +71,7 @@ def _pod(
         "enableServiceLinks": False,
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         "terminationGracePeriodSeconds": _grace(resource, component),
-        "containers": [_container(component, settings, resources)],
+        "containers": [_container(resource, component, settings, resources)],
         "volumes": volumes(resource, component),
     }
     tolerations = [*_tolerations(component), *overrides.tolerations]
@@ -96,7 +97,9 @@ def _grace(resource: Resource, component: Component) -> int:
     return math.ceil(resource.spec.proxy.drain_timeout.total_seconds()) + GRACE_SECONDS
 
 
-def _container(component: Component, settings: PodSettings, resources: Resources) -> dict[str, Any]:
+def _container(
+    resource: Resource, component: Component, settings: PodSettings, resources: Resources
+) -> dict[str, Any]:
     args = [
         f"--manifest={MANIFEST_PATH}",
         f"--credentials={CREDENTIALS_DIR}",
@@ -124,6 +127,12 @@ def _container(component: Component, settings: PodSettings, resources: Resources
         },
         "volumeMounts": MOUNTS,
     }
+    locality = resource.spec.proxy.locality
+    if component is Component.PROXY and locality is not None:
+        # From Kubernetes 1.35 on, a pod gets its node's zone and region as labels; before, the proxy
+        # shows the problem "locality" unless somebody else labels it.
+        source = {"fieldRef": {"fieldPath": f"metadata.labels['{locality.zone_label}']"}}
+        container["env"] = [{"name": ZONE_VARIABLE, "valueFrom": source}]
     wanted = resources.model_dump(mode="json", exclude_defaults=True)
     if wanted:
         container["resources"] = wanted

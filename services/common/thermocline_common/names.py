@@ -26,3 +26,6 @@ FORMAT_VERSION: Final = 1
 
 SET_ASIDE_DATABASE: Final = "thermocline_aside"
 """Where collections that must not be dropped are renamed to, on either tier."""
+
+ZONE_VARIABLE = "THERMOCLINE_ZONE"
+"""In a proxy's environment: its own zone, where no argument gives it."""

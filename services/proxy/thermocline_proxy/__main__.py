@@ -9,10 +9,10 @@ import sys
 
 import uvloop
 
+from thermocline_common.names import ZONE_VARIABLE
 from thermocline_common.runtime import main as run
 from thermocline_common.settings import address
 from thermocline_proxy.server import ProxyService
-from thermocline_proxy.settings import ZONE_VARIABLE
 
 _COLLECTOR_THRESHOLDS = (20_000, 20, 50)
 

@@ -15,6 +15,7 @@ from thermocline_common.barrier import checkpoint_reached
 from thermocline_common.clock import monotonic
 from thermocline_common.coverage import Tier
 from thermocline_common.health import Problems
+from thermocline_common.names import ZONE_VARIABLE
 from thermocline_common.oplog import OplogMeter
 from thermocline_common.runtime import Context
 from thermocline_common.spec.models import TierSpec
@@ -38,7 +39,7 @@ from thermocline_proxy.observe import Observer
 from thermocline_proxy.owners import Owners
 from thermocline_proxy.pools import Pools
 from thermocline_proxy.ports import Gateway
-from thermocline_proxy.settings import ZONE_VARIABLE, Settings, settings_of
+from thermocline_proxy.settings import Settings, settings_of
 from thermocline_proxy.state import LeaseKeeper
 from thermocline_proxy.times import TierClock
 from thermocline_proxy.upstream import CONNECT_SECONDS, Endpoint

@@ -10,8 +10,6 @@ from thermocline_common.spec.models import ArchiveReads, Manifest, Mode, Routing
 from thermocline_common.spec.reads import read_options
 
 MAX_LEASE_SECONDS = 5.0
-ZONE_VARIABLE = "THERMOCLINE_ZONE"
-"""In the environment: the proxy's own zone, where no argument gives it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,3 +256,16 @@ def test_an_upgrade_rolls_by_itself_where_the_policy_says_so() -> None:
     assert found.pending is None
     images = {p["spec"]["containers"][0]["image"] for p in pods(found).values()}
     assert images == {NEWER.image}
+
+
+def test_proxies_alone_learn_their_zone_and_only_where_it_matters() -> None:
+    wanted = {**MINIMAL, "proxy": {"locality": {"tag": "dc", "zoneLabel": "example.com/rack"}}}
+    found = pods(plan(resource(wanted), Intent.SERVE, SETTINGS, {}))
+    path = "metadata.labels['example.com/rack']"
+    assert found["proxy"]["spec"]["containers"][0]["env"] == [
+        {"name": "THERMOCLINE_ZONE", "valueFrom": {"fieldRef": {"fieldPath": path}}}
+    ]
+    for name, pod in found.items():
+        assert name == "proxy" or "env" not in pod["spec"]["containers"][0]
+    plain = pods(plan(resource(MINIMAL), Intent.SERVE, SETTINGS, {}))
+    assert "env" not in plain["proxy"]["spec"]["containers"][0]
