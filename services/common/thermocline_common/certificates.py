@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
 _CERTIFICATE: Final = b"-----BEGIN CERTIFICATE-----"
@@ -53,7 +52,7 @@ def read_certificates(pem: bytes) -> tuple[Certificate, ...]:
         raise Unusable("holds no certificate in PEM")
     try:
         return tuple(map(_certificate, x509.load_pem_x509_certificates(pem)))
-    except (ValueError, UnsupportedAlgorithm):
+    except Exception:  # noqa: BLE001  # parsers of certificates fail in many ways
         raise Unusable("holds a certificate that can't be read: is it whole?") from None
 
 
@@ -73,13 +72,14 @@ def check_key(pem: bytes, chain: Sequence[Certificate]) -> None:
             raise Unusable("holds a certificate, but no private key: was it swapped with tls.crt?")
         raise Unusable("holds no private key in PEM")
     begin = pem.rfind(b"-----BEGIN", 0, pem.find(_KEY))
+    form = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     try:
         key = serialization.load_pem_private_key(pem[max(begin, 0) :], None)
+        own = x509.load_der_x509_certificate(chain[0].der).public_key()
+        same = key.public_key().public_bytes(*form) == own.public_bytes(*form)
     except TypeError:
         raise Unusable("holds an encrypted key: store it without a passphrase") from None
-    except (ValueError, UnsupportedAlgorithm):
+    except Exception:  # noqa: BLE001  # as above
         raise Unusable("holds a private key that can't be read: is it whole?") from None
-    own = x509.load_der_x509_certificate(chain[0].der).public_key()
-    form = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-    if key.public_key().public_bytes(*form) != own.public_bytes(*form):
+    if not same:
         raise Unusable("holds the private key of another certificate")
