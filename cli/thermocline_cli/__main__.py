@@ -14,6 +14,7 @@ from thermocline_cli import output
 from thermocline_cli.checking import check_text
 from thermocline_cli.commands import CommandTextError, parse_command
 from thermocline_cli.explain import assume, explain as explain_command
+from thermocline_cli.files import file_problems
 from thermocline_cli.members import choose_members
 from thermocline_cli.release import release as release_namespaces, standing
 from thermocline_common import __version__
@@ -21,6 +22,7 @@ from thermocline_common.durations import DurationError, parse_duration
 from thermocline_common.errors import CommandError, ConfigError
 from thermocline_common.manifest import load_manifest
 from thermocline_common.spec.manifest import Manifest, ManifestError, Problem, parse_text
+from thermocline_common.uri.check import check
 from thermocline_common.uri.options import Place
 from thermocline_common.uri.render import redact
 
@@ -187,13 +189,20 @@ def uri_check(
         Place,
         typer.Option(help="client: an application's; manifest: a tier's in a resource."),
     ] = Place.CLIENT,
+    files: Annotated[
+        bool, typer.Option("--files", help="Look at the files that it names, too, on this machine.")
+    ] = False,
     form: FormatOption = Format.TEXT,
 ) -> None:
     """Print what a connection string comes to, or every mistake in it; exit 1 if there is one.
 
     Stricter than drivers: what they ignore or only warn about is a mistake. No password is printed.
     """
-    found = check_text(sys.stdin.read().strip("\r\n") if text == "-" else text, place)
+    text = sys.stdin.read().strip("\r\n") if text == "-" else text
+    found = check_text(text, place)
+    if files and not found.problems:
+        told = tuple(file_problems(check(text, place), dt.datetime.now(dt.UTC)))
+        found = dataclasses.replace(found, problems=told)
     to = output.console()
     if form is Format.JSON:
         to.print(output.as_json(found))

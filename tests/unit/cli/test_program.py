@@ -9,6 +9,7 @@ import pytest
 from pymongo.errors import ServerSelectionTimeoutError
 from typer.testing import CliRunner
 
+from support.pki import Authority
 from thermocline_cli import __main__ as program
 from thermocline_cli.__main__ import app
 from thermocline_cli.release import Standing
@@ -223,3 +224,28 @@ def test_uri_check_for_a_manifest_in_json() -> None:
     result = run(app, ["uri", "check", "mongodb://h/?w=1", "--place", "manifest", "-o", "json"])
     assert result.exit_code == 1
     assert [problem["start"] for problem in json.loads(result.output)["problems"]] == [11, 15]
+
+
+def test_uri_check_looks_at_files_where_it_is_asked_to(tmp_path: Path) -> None:
+    authority = Authority("tests")
+    good, expired = authority.issue("app"), authority.issue("app", begin=-3, days=2)
+    (tmp_path / "ca").write_bytes(authority.certificate)
+    (tmp_path / "good").write_bytes(good.both)
+    (tmp_path / "expired").write_bytes(expired.both)
+    (tmp_path / "swapped").write_bytes(good.key)
+    (tmp_path / "empty").write_bytes(b"")
+    cases = {
+        "tlsCAFile=missing": "isn't there",
+        "tlsCAFile=empty": "is empty",
+        "tlsCAFile=swapped": "holds a private key, but no certificate",
+        "tlsCertificateKeyFile=ca": "holds a certificate, but no private key",
+        "tlsCertificateKeyFile=expired": "expired on",
+        "tlsCAFile=ca&tlsCertificateKeyFile=good": None,
+    }
+    for written, text in cases.items():
+        uri = "mongodb://h/?tls=true&" + written.replace("=", f"={tmp_path}/")
+        assert run(app, ["uri", "check", uri]).exit_code == 0
+        result = run(app, ["uri", "check", uri, "--files"])
+        assert result.exit_code == (0 if text is None else 1), result.output
+        assert (text or "good: ") in result.output
+        assert "PRIVATE" not in result.output
