@@ -1,10 +1,12 @@
 """How a process reaches the tiers and shows itself to clients: certificates, authorities and log-ins that can be renewed.
 
-Connections that are open stay as they are; new ones use what is newest.
+New connections use what is newest. Those of PyMongo's clients that are open finish what they do, and nothing
+else begins on them: their user may be dropped soon.
 """
 
 import logging
 import ssl
+import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,6 +72,8 @@ class TierAccess:
 
     context: RenewableContext | None = None
     login: Login | None = None
+    clients: "weakref.WeakSet[TierClient]" = field(default_factory=weakref.WeakSet, compare=False)
+    """That connect with it."""
 
     @classmethod
     def of(cls, spec: TierSpec, credentials: Credentials) -> "TierAccess":
@@ -164,6 +168,14 @@ class TierClient(AsyncMongoClient[dict[str, Any]]):
         self._access_of_tier = access
         super().__init__(host, **options)
         install(self, access)
+        access.clients.add(self)
+
+    async def renew_connections(self) -> None:
+        """Begin nothing more on the connections that are open now; those in use finish what they do."""
+        # No public way in either: a pool closes what is older than its generation when it is given back.
+        servers = {} if self._topology is None else vars(self._topology)["_servers"]
+        for server in list(servers.values()):
+            await server.pool.reset_without_pause()
 
     async def _resolve_srv(self) -> None:
         # The names in DNS may bring options along: PyMongo makes all of them anew.
@@ -227,6 +239,12 @@ class Access:
         self.credentials = found
         self.generation += 1
         log.info("credentials in force", extra={"credentials_generation": self.generation})
+
+    async def renew_connections(self) -> None:
+        """After :meth:`renew`: nothing begins any more on connections that were opened before."""
+        for access in self.tiers.values():
+            for client in list(access.clients):
+                await client.renew_connections()
 
 
 def _came(new: object) -> str:

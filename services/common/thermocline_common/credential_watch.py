@@ -96,20 +96,21 @@ class CredentialWatch(Collector):
                 if found != candidate:
                     candidate = found
                     continue
-                self._take(found)
+                await self._take(found)
             except ConfigError as error:
                 candidate = None
                 self._problems.set("credentials", str(error))
             else:
                 self._problems.clear("credentials")
 
-    def _take(self, found: AllCredentials) -> None:
+    async def _take(self, found: AllCredentials) -> None:
         if found == self._access.credentials:
             return
         reason = refusal(found, self._access.credentials, dt.datetime.now(dt.UTC))
         if reason is not None:
             raise ConfigError(reason)
         self._access.renew(self._manifest(), found)
+        await self._access.renew_connections()
 
     def status(self) -> Mapping[str, Any]:
         """For ``/status``."""

@@ -177,6 +177,16 @@ async def test_authorities_certificates_and_passwords_are_renewed_under_a_client
             assert login._through is not None  # the new one was taken
             status = await client.admin.command("connectionStatus")
             assert status["authInfo"]["authenticatedUsers"] == [{"user": "service", "db": "admin"}]
+            # Another user in its place: once services have taken it over, the first can be dropped.
+            root.admin.command("createUser", "other", pwd="third-secret", roles=["root"])
+            put(world.files / "archive" / "username", b"other")
+            put(world.files / "archive" / "password", b"third-secret")
+            renew()
+            await access.renew_connections()
+            root.admin.command("dropUser", "service")
+            await many(client, 9)
+            status = await client.admin.command("connectionStatus")
+            assert status["authInfo"]["authenticatedUsers"] == [{"user": "other", "db": "admin"}]
 
 
 async def test_one_side_without_tls_is_named_in_the_status(
