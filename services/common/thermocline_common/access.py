@@ -173,7 +173,8 @@ class TierClient(AsyncMongoClient[dict[str, Any]]):
     async def renew_connections(self) -> None:
         """Begin nothing more on the connections that are open now; those in use finish what they do."""
         # No public way in either: a pool closes what is older than its generation when it is given back.
-        servers = {} if self._topology is None else vars(self._topology)["_servers"]
+        topology: Any = self._topology  # None until DNS has answered
+        servers = {} if topology is None else vars(topology)["_servers"]
         for server in list(servers.values()):
             await server.pool.reset_without_pause()
 

@@ -295,7 +295,9 @@ async def test_options_that_dns_brings_along_do_not_undo_ours(
     """For ``mongodb+srv`` PyMongo makes its options anew, once DNS has answered."""
 
     async def resolved(client: Any) -> None:
-        made = AsyncMongoClient("mongodb://h/", tls=True, username="me", password="one")
+        made: AsyncMongoClient[Any] = AsyncMongoClient(
+            "mongodb://h/", tls=True, username="me", password="one"
+        )
         vars(client)["_options"] = made.options
 
     monkeypatch.setattr(AsyncMongoClient, "_resolve_srv", resolved)
