@@ -48,7 +48,7 @@ async def apply_all(
             continue
         event = _event(memory.applied.get(ref), live, wanted)
         try:
-            answer = await api.apply(kind_of(wanted), wanted)
+            answer = await _apply(api, wanted, live)
         except ApiError as error:
             if error.status not in _REFUSALS:
                 raise
@@ -60,6 +60,23 @@ async def apply_all(
         if event is not None:
             events.append(event)
     return events
+
+
+async def _apply(api: Api, wanted: Body, live: Body | None) -> Body:
+    """Server-side apply; where what somebody put beside ours stands in its way, that goes first.
+
+    Items of lists belong to whoever put them there: another's Service port of the same name stays,
+    and ours is refused as its duplicate.
+    """
+    try:
+        return await api.apply(kind_of(wanted), wanted)
+    except ApiError as error:
+        if error.status != 422 or live is None or "spec" not in wanted:
+            raise
+        metadata = wanted["metadata"]
+        spec = {"spec": wanted["spec"]}
+        await api.merge(kind_of(wanted), metadata["namespace"], metadata["name"], spec)
+        return await api.apply(kind_of(wanted), wanted)
 
 
 async def tell_services(api: Api, memory: Memory, resource: Resource, wanted: Body) -> None:

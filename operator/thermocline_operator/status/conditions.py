@@ -260,8 +260,8 @@ def _feeder(facts: Facts) -> Verdict:
         return Verdict(False, Reason.NOT_REPLAYING, f"the feeder's role is {own.get('role')}")
     if lag > LAG_LIMIT_SECONDS:
         return Verdict(False, Reason.LAGGING, f"the archive is {policies.lag_text(lag)} behind")
-    if not own.get("caughtUp"):
-        return Verdict(False, Reason.LAGGING, "the feeder hasn't caught up yet")
+    if not own.get("caughtUp") and own.get("checkpoint") is None:
+        return Verdict(False, Reason.NOT_REPLAYING, "replay hasn't begun yet")
     return Verdict(True, Reason.CAUGHT_UP, "the archive follows")
 
 

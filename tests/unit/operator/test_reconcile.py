@@ -287,6 +287,26 @@ async def test_a_refused_object_holds_up_no_other(world: World) -> None:
     assert "spec.x: no" in world.condition("Stalled")["message"]
 
 
+async def test_what_stands_in_the_way_of_ours_goes_first(world: World) -> None:
+    """As another's Service port of the same name does, which server-side apply leaves there."""
+    await world.bring_up()
+    theirs = [{"name": "mongodb", "port": 9999}]
+    world.server.edit("services", NAMESPACE, "shop-proxy", {"spec": {"ports": theirs}})
+
+    def refuse(method: str, path: str) -> None:
+        service = world.server.objects["services", NAMESPACE, "shop-proxy"]
+        applied = path.endswith("/services/shop-proxy") and method == "PATCH"
+        if applied and service["spec"]["ports"] == theirs and refusals.pop():
+            raise ApiError(422, "Invalid", "duplicate name")
+
+    refusals = [False, True]
+    world.server.fault = refuse
+    await world.turn()
+    service = world.server.objects["services", NAMESPACE, "shop-proxy"]
+    assert service["spec"]["ports"][0]["port"] == 27017
+    assert world.condition("Stalled")["status"] == "False"
+
+
 async def test_a_pause_holds_everything_but_the_manifest(world: World) -> None:
     await world.bring_up()
     world.server.edit(TRS, *KEY, {"spec": {"paused": True, "proxy": {"replicas": 5}}})
