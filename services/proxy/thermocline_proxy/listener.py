@@ -18,7 +18,7 @@ from thermocline_common.tls import RenewableContext
 
 log = logging.getLogger(__name__)
 
-HANDSHAKE_SECONDS: Final = 10.0
+HANDSHAKE_SECONDS = 30.0
 _BACKLOG: Final = 1_024
 _QUIET_SECONDS: Final = 10.0
 """The same complaint about the same host isn't logged again before."""

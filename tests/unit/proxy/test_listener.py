@@ -178,10 +178,15 @@ def test_a_probe_that_only_connects_is_no_complaint(
 def test_a_silent_client_holds_up_nobody_and_is_closed(
     run: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listeners, "HANDSHAKE_SECONDS", 0.3)
-
     async def test(world: World) -> None:
+        monkeypatch.setattr(listeners, "HANDSHAKE_SECONDS", 0.3)
         reader, writer = await world.connect(None)
+        for _ in range(1_000):
+            if world.listener._greeting:
+                break
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)
+        monkeypatch.setattr(listeners, "HANDSHAKE_SECONDS", 30)
         assert await world.talk(trusting()) == b"x"
         async with asyncio.timeout(10):
             assert await reader.read() == b""
