@@ -132,8 +132,8 @@ class LeaderLease:
             # Somebody was first, or changed it: read it at the next attempt.
             self._body = await self._api.get(LEASES, self._namespace, self._name)
             holder = ((self._body or {}).get("spec") or {}).get("holderIdentity")
-            if self.held and self._body is not None and holder == self._identity:
-                raise
+            if self.held and (self._body is None or holder == self._identity):
+                raise  # our own answer got lost, or somebody deleted it: once more
             return str(holder or "somebody who was first")
         self._renewed = began
         return None

@@ -1,9 +1,10 @@
 """Reads everything that one turn decides on, and makes facts of it."""
 
 import datetime as dt
-from typing import Final
+from collections.abc import Awaitable
+from typing import Final, TypeVar
 
-from thermocline_operator.api import NAMESPACES, PODS, Api
+from thermocline_operator.api import NAMESPACES, PODS, Api, ApiError
 from thermocline_operator.certificates import certificate_ends
 from thermocline_operator.memory import Body, Memory
 from thermocline_operator.plan import deletion, labels
@@ -17,6 +18,8 @@ from thermocline_operator.status import objects
 from thermocline_operator.status.facts import Ending, Facts, Pod
 from thermocline_operator.workqueue import Key
 
+T = TypeVar("T")
+
 EXPIRY_DAYS: Final = 14
 _LISTED: Final = ("ConfigMap", "Service", "PodDisruptionBudget", "NetworkPolicy", "Deployment")
 
@@ -25,32 +28,46 @@ async def read_world(api: Api, memory: Memory, key: Key) -> None:
     """The owned objects, pods, named Secrets and the namespace, as they are now."""
     namespace, name = key
     selector = f"{labels.RESOURCE_LABEL}={name}"
-    live: dict[tuple[str, str], Body] = {}
-    for kind in _LISTED:
-        for body in await api.list_labelled(KINDS[kind], namespace, selector):
-            live[kind, body["metadata"]["name"]] = body
-    binding = labels.binding_secret(name)
-    found = await api.get(KINDS["Secret"], namespace, binding)
-    if found is not None:
-        live["Secret", binding] = {"apiVersion": "v1", "kind": "Secret", **found}
-    memory.live = live
-    memory.pods = await api.list_labelled(PODS, namespace, selector)
     own = await api.get(NAMESPACES, None, namespace)
     memory.terminating = own is None or own["metadata"].get("deletionTimestamp") is not None
+    live: dict[tuple[str, str], Body] = {}
+    for kind in _LISTED:
+        found = await _unless_ending(memory, api.list_labelled(KINDS[kind], namespace, selector))
+        for body in found or ():
+            live[kind, body["metadata"]["name"]] = body
+    binding = labels.binding_secret(name)
+    secret = await _unless_ending(memory, api.get(KINDS["Secret"], namespace, binding))
+    if secret is not None:
+        live["Secret", binding] = {"apiVersion": "v1", "kind": "Secret", **secret}
+    memory.live = live
+    # Pods always: whether a feeder still runs must be known.
+    memory.pods = await api.list_labelled(PODS, namespace, selector)
+
+
+async def _unless_ending(memory: Memory, call: Awaitable[T]) -> T | None:
+    """The answer; None where the operator's Role has gone before the rest of the namespace that is ending."""
+    try:
+        return await call
+    except ApiError as error:
+        if error.status != 403 or not memory.terminating:
+            raise
+        return None
 
 
 async def read_inputs(api: Api, memory: Memory, resource: Resource) -> None:
     """The Secrets that the resource names; and what tells where its tiers live."""
     secrets: dict[str, Body | None] = {}
     for name in secret_names(resource):
-        secrets[name] = await api.get(KINDS["Secret"], resource.namespace, name)
+        call = api.get(KINDS["Secret"], resource.namespace, name)
+        secrets[name] = await _unless_ending(memory, call)
     memory.secrets = secrets
     credentials = objects.credential_files(resource, secrets)
     if all(body is not None for body in secrets.values()):
         memory.credentials = credentials
     seen = set(memory.services)
     for name in deletion.short_services(resource) - seen:
-        if await api.get(KINDS["Service"], resource.namespace, name) is not None:
+        call = api.get(KINDS["Service"], resource.namespace, name)
+        if await _unless_ending(memory, call) is not None:
             seen.add(name)
     memory.services = frozenset(seen)
 

@@ -13,6 +13,9 @@ class Place(Enum):
 
     WATCHED = "in every namespace that is watched"
     LEASE = "in the namespace of the operator's lease"
+    ENDING = (
+        "in a namespace that is being deleted, where Roles go before the resource does: everywhere"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +29,10 @@ class Right:
     place: Place = Place.WATCHED
 
 
-def _right(group: str, resource: str, verbs: str, reason: str) -> Right:
-    return Right(group, resource, frozenset(verbs.split()), reason)
+def _right(
+    group: str, resource: str, verbs: str, reason: str, place: Place = Place.WATCHED
+) -> Right:
+    return Right(group, resource, frozenset(verbs.split()), reason, place)
 
 
 RIGHTS: Final = (
@@ -54,6 +59,18 @@ RIGHTS: Final = (
         "get list watch create patch delete",
         "who may reach the services",
     ),
+    _right(
+        "thermocline.io", "tieredreplicasets", "get list watch patch", "to let it go", Place.ENDING
+    ),
+    _right(
+        "thermocline.io",
+        "tieredreplicasets/status",
+        "update",
+        "to say what it waits for",
+        Place.ENDING,
+    ),
+    _right("", "namespaces", "get", "whether it is being deleted", Place.ENDING),
+    _right("", "pods", "list", "whether a feeder still runs", Place.ENDING),
     Right(
         "coordination.k8s.io",
         "leases",

@@ -136,7 +136,8 @@ class Operator:
         self._words = (
             "--service-image=localhost/none:1",
             f"--watch-namespaces={shop.namespace}",
-            f"--lease-namespace={shop.namespace}",
+            "--lease-namespace=default",  # its own may be deleted
+            f"--lease-name={shop.namespace}",
             "--admin=127.0.0.1:0",
             *words,
         )

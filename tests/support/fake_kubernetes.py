@@ -107,7 +107,9 @@ class FakeKubernetes:
         if method == "PATCH" and content.startswith("application/apply"):
             return self._store(key, merged(old or {}, body))
         if old is None:
-            raise ApiError(404, "NotFound", path)
+            # As a real one does where the body names the version that was read.
+            gone = method == "PUT" and body["metadata"].get("uid")
+            raise ApiError(409, "Conflict", path) if gone else ApiError(404, "NotFound", path)
         if method == "GET":
             return old
         version = (body.get("metadata") or {}).get("resourceVersion")

@@ -77,6 +77,8 @@ def of_change(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Event
             reason = _SPECIAL.get(condition["reason"], EventReason.STALLED)
             if condition["reason"] == "InvalidSpec":
                 continue  # ConfigValid tells it
+        if condition["reason"] == Reason.NOT_NEEDED.value:
+            continue
         if reason is EventReason.SPEC_APPLIED and condition["reason"] != Reason.UP_TO_DATE.value:
             continue
         if reason is None or (not previous and reason in _QUIET_AT_FIRST):

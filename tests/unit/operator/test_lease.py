@@ -158,6 +158,20 @@ async def test_an_answer_that_got_lost_is_no_other_holder(
     keeping.cancel()
 
 
+async def test_a_lease_that_somebody_deleted_is_made_anew(
+    server: FakeKubernetes, clock: Clock
+) -> None:
+    first = lease(server, "first", clock)
+    await first.acquire()
+    keeping = asyncio.create_task(first.keep())
+    await until(clock, 1_020)
+    del server.objects["leases", "ops", "thermocline-operator"]
+    await until(clock, 1_100)
+    assert not keeping.done()
+    assert spec(server)["holderIdentity"] == "first"
+    keeping.cancel()
+
+
 async def test_who_was_frozen_ends_where_another_has_taken_over(
     server: FakeKubernetes, clock: Clock
 ) -> None:
