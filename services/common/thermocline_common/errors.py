@@ -60,6 +60,7 @@ class Code(IntEnum):
     NoSuchTransaction = 251
     ExceededTimeLimit = 262
     OperationNotSupportedInTransaction = 263
+    ClientDisconnect = 279
     ChangeStreamFatalError = 280
     ChangeStreamHistoryLost = 286
     MechanismUnavailable = 334

@@ -99,8 +99,9 @@ class ClientProtocol(asyncio.Protocol):
         self._observer.accepted += 1
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone: what reads for it stops, what writes goes on to its end."""
+        """The client is gone: what reads for it stops, what has begun to write goes on to its end."""
         self._closing = True
+        self.session.gone = True
         self._waiting.clear()
         self._connections.discard(self)
         self._observer.connections -= 1

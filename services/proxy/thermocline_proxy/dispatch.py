@@ -114,7 +114,7 @@ class Dispatcher:
         lsid = message.spans.get(b"lsid")
         if lsid is not None:
             refuse_reserved(message.body[lsid[2] : lsid[3]])
-        request = Request(command, session.identity, session.id, deadline)
+        request = Request(command, session.identity, session.id, deadline, lambda: session.gone)
         if self._proxy.draining:
             self._send_elsewhere(command, entry, message)
         if not self._proxy.fail_point.on or command.name in HELLO_NAMES:

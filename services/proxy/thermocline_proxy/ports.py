@@ -74,14 +74,22 @@ class Reply:
         return bool(self.decode().get("ok"))
 
 
+def _never() -> bool:
+    return False
+
+
 @dataclass(slots=True)
 class Request:
-    """One command of one client. ``deadline``: monotonic seconds after which to answer 50, or None."""
+    """One command of one client. ``deadline``: monotonic seconds after which to answer 50, or None.
+
+    ``gone``: whether the client's connection has ended meanwhile.
+    """
 
     command: Command
     identity: Identity | None
     connection_id: int
     deadline: float | None = None
+    gone: Callable[[], bool] = _never
 
 
 class Exchange(Protocol):

@@ -16,7 +16,7 @@ class ClientSession:
     """One client connection. ``conversation``: the log-in that is under way.
 
     ``peer``: ``host:port`` of the client. ``greeted``: it sent its metadata already. ``compression``:
-    what its last hello agreed on. ``application``: the name that it gave itself. ``owner``: of the cursors and transactions that it opens.
+    what its last hello agreed on. ``application``: the name that it gave itself. ``gone``: the connection has ended. ``owner``: of the cursors and transactions that it opens.
     """
 
     id: int
@@ -26,6 +26,7 @@ class ClientSession:
     greeted: bool = False
     compression: tuple[str, ...] = ()
     application: str = ""
+    gone: bool = False
     owner: Owner = field(default_factory=lambda: Owner(None))
 
     @property

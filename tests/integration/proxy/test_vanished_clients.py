@@ -107,3 +107,55 @@ def test_what_is_left_is_ended(passthrough: Thermocline, archive: ReplicaSet) ->
         slow.wire.close()
         wait_until("nothing of it", lambda: not opened(direct, slow), 60, 0.1)
         late.goes_on(again)
+
+
+def test_a_write_that_waits_is_not_sent_once_its_client_has_gone(
+    fast: ReplicaSet, archive: ReplicaSet
+) -> None:
+    """Its driver sends it again elsewhere. After an error of the statement there (a duplicate key, say) the
+    fast tier remembers nothing of it, and would execute the one that waited, however late."""
+    with archive.client() as direct:
+        direct.shop.orders.create_index("t")
+    policy = {"namespace": "shop.orders", "ageField": "t", "maxAge": "30d"}
+    thermocline = Thermocline(fast, archive, [policy], lease="30s")
+    with contextlib.ExitStack() as stack:
+        stack.callback(thermocline.stop)
+        stack.enter_context(thermocline.logs_on_failure())
+        thermocline.start(only=("feeder", "proxy"))
+        thermocline.wait_state("Active")
+
+        def insert(name: str) -> bytes:
+            session = {"id": Binary.from_uuid(uuid.uuid4())}
+            return message(
+                {
+                    "insert": "orders",
+                    "documents": [{"_id": name, "t": 1}],
+                    "lsid": session,
+                    "txnNumber": Int64(1),
+                    "$db": "shop",
+                }
+            )
+
+        with Wire(thermocline.port, 60) as stays:
+            stays.ask({"ping": 1, "$db": "admin"})
+            goes = Wire(thermocline.port, 60)
+            goes.ask({"ping": 1, "$db": "admin"})
+            archive.members[0].pause()
+            try:
+                # Whether the archive has such an _id must be asked before.
+                goes.send(insert("gone"))
+                stays.send(insert("stays"))
+                goes.close()
+                connected = thermocline.services["proxy"]
+                wait_until(
+                    "the proxy knows", lambda: connected.status()["proxy"]["connections"] == 1, 30
+                )
+            finally:
+                archive.members[0].resume()
+            assert stays.receive()[2]["n"] == 1
+            with fast.client() as direct:
+                for number in range(20):
+                    stays.send(insert(f"later {number}"))
+                    assert stays.receive()[2]["n"] == 1
+                assert direct.shop.orders.find_one({"_id": "stays"}) is not None
+                assert direct.shop.orders.find_one({"_id": "gone"}) is None

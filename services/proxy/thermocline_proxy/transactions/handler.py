@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeAlias
 
@@ -249,7 +250,7 @@ class Transactions:
         proxy = self._proxy
         command = bare(request.command)
         inside = Inside(proxy.exchange, request, pin, lambda: proxy.leases.alive(live))
-        own = Request(command, request.identity, request.connection_id, request.deadline)
+        own = dataclasses.replace(request, command=command)
         assert pin.snapshot is not None
         run = Run(own, proxy.gateway, pin.snapshot)
         if touches.target not in pin.snapshot.tierings:

@@ -5,7 +5,6 @@ from typing import Final
 from pymongo.errors import (
     AutoReconnect,
     ConnectionFailure,
-    ExecutionTimeout,
     OperationFailure,
     PyMongoError,
 )
@@ -42,7 +41,8 @@ async def handle(request: Request, gateway: Gateway, snapshot: Snapshot) -> Repl
     except CommandError as error:
         raise _labelled(error, request) from error
     except PyMongoError as error:
-        raise _labelled(_of_lookup(error), request) from error
+        failed = _of_lookup(error, limited=request.deadline is not None)
+        raise _labelled(failed, request) from error
 
 
 async def _serve(run: Run) -> Reply:
@@ -110,14 +110,12 @@ def _too_slow(run: Run) -> CommandError:
     )
 
 
-def _of_lookup(error: PyMongoError) -> CommandError:
+def _of_lookup(error: PyMongoError, *, limited: bool) -> CommandError:
     """What a look-up of the proxy's own ran into, as the client is told."""
-    if isinstance(error, ExecutionTimeout):
-        return CommandError(Code.MaxTimeMSExpired, "operation exceeded time limit")
     if isinstance(error, AutoReconnect | ConnectionFailure):
         return CommandError(Code.HostUnreachable, f"a look-up for this write failed: {error}")
     if isinstance(error, OperationFailure) and error.code is not None:
-        return as_answered(error)
+        return as_answered(error, limited=limited)
     return CommandError(Code.HostUnreachable, f"a look-up for this write failed: {error}")
 
 

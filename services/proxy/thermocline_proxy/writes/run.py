@@ -20,16 +20,15 @@ from thermocline_common.removals import Kind as RecordKind, Record
 from thermocline_common.timing import KEEP_SECONDS
 from thermocline_proxy.commands.command import Command, element
 from thermocline_proxy.exchange import LeaseLapsed
-from thermocline_proxy.ports import Gateway, Identity, Reply, Request, Tier
+from thermocline_proxy.ports import Gateway, Reply, Request, Tier
 from thermocline_proxy.routing.snapshot import Snapshot, Tiering
+from thermocline_proxy.writes.acceptance import Acceptance
 from thermocline_proxy.writes.targets import Target
 
 KEPT_SECONDS: Final = KEEP_SECONDS
 """What was kept stays for so long: an eviction comes at least 60 s after a new announcement."""
 RECORDED_SECONDS: Final = 30.0
 """A delete follows its record within this time; the feeder removes records after five minutes."""
-ACCEPTED_SECONDS: Final = 30.0
-"""How long F's acceptance of a user's inserts or deletes is remembered, as mongos remembers users."""
 LONGEST_LOOKUP_SECONDS: Final = 30.0
 PATIENCE_SECONDS: Final = 60.0
 """How long a write without ``maxTimeMS`` waits for replay if its driver wouldn't repeat it: an election in
@@ -42,25 +41,6 @@ ID_ONLY: Final = {"_id": 1}
 
 class Moved(Exception):
     """The namespace isn't as it was when the step was planned, or the step took too long: plan anew."""
-
-
-class Acceptance:
-    """What F has let users do of late, so that look-ups for them need no question each time."""
-
-    def __init__(self) -> None:
-        self._until: dict[tuple[Identity | None, str, str], float] = {}
-
-    def holds(self, identity: Identity | None, namespace: str, action: str, now: float) -> bool:
-        """Whether F accepted this user's ``action`` on the namespace lately."""
-        return identity is None or self._until.get((identity, namespace, action), 0.0) > now
-
-    def note(self, identity: Identity | None, namespace: str, action: str, now: float) -> None:
-        """F has accepted it just now."""
-        if identity is None:
-            return
-        if len(self._until) > 10_000:
-            self._until = {k: until for k, until in self._until.items() if until > now}
-        self._until[identity, namespace, action] = now + ACCEPTED_SECONDS
 
 
 _accepted = Acceptance()
@@ -184,6 +164,12 @@ class Run:
             raise Moved from error
 
     async def _exchange(self, tier: Tier, command: Command) -> Reply:
+        if self.request.gone() and "txnNumber" in self.request.command.fields:
+            # Its driver has sent it again by now, to another proxy perhaps. Where that attempt was answered
+            # with an error of the statement, MongoDB remembers nothing, and would execute this one.
+            raise CommandError(
+                Code.ClientDisconnect, "the client is gone: it tries again elsewhere"
+            )
         self._sent += 1
         if self.request.deadline is not None and (
             self._sent > 1 or command is not self.request.command
