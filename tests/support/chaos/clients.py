@@ -76,6 +76,11 @@ class Trail(CommandListener):
         """Forget what was."""
         self._steps.clear()
 
+    @property
+    def repeated(self) -> bool:
+        """Whether the driver sent a command again after an attempt that was never answered."""
+        return any(step.startswith("failed") for step in self._steps)
+
     def __str__(self) -> str:
         return f"[{' '.join(self._steps)}]"
 

@@ -72,7 +72,9 @@ class Record:
 class Register:
     """One operation on a register under way: ``with Register(...) as op: op.result = ...``.
 
-    An error leaves its outcome unknown; a duplicate key is an insert's result False.
+    An error leaves its outcome unknown; a duplicate key is an insert's result False. ``haunted``: it had no
+    effect, but an earlier attempt of it may still be on its way, in a frozen proxy or a slow connection:
+    of a statement without effect MongoDB remembers nothing, and would execute that one, too.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class Register:
         self._trail = desk.trail
         self._trail.begin()
         self.unknown = False
+        self.haunted = False
         self.result: Any = None
         self._operation = Operation(client, kind, key, argument, None, record.now(), None)
 
@@ -95,6 +98,15 @@ class Register:
         """It was answered."""
         now, note = self.record.now(), str(self._trail)
         self.record.keep(replace(self._operation, result=result, returned=now, note=note))
+        kind = self._operation.kind
+        had_effect = kind in (Kind.READ, Kind.PUT) or (result not in (False, None))
+        if self._trail.repeated and not had_effect:
+            self.haunt()
+
+    def haunt(self) -> None:
+        """An attempt of it may have its effect at any later time, or never."""
+        self.haunted = True
+        self.record.keep(replace(self._operation, note=f"an earlier attempt {self._trail}"))
 
     def fail(self, error: PyMongoError) -> None:
         """It ended in an error."""

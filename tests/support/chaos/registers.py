@@ -90,11 +90,13 @@ class Registers:
             answer = yield Call(f"register {kind}", call)
         except PyMongoError as error:
             register.fail(error)
-            if register.unknown and kind is not Kind.READ:
+            if (register.unknown or register.haunted) and kind is not Kind.READ:
                 self._keys.doubt(key)
             return
         result = read_result(answer)
         register.end(result)
+        if register.haunted:
+            self._keys.doubt(key)
         if kind is Kind.READ:
             self._seen[key] = result
 
@@ -180,7 +182,7 @@ class Locks:
             yield Call("lock insert", lambda: locks.insert_one(document))
         except PyMongoError as error:
             register.fail(error)
-            if register.unknown:
+            if register.unknown or register.haunted:
                 self._keys.doubt(key)
         else:
             register.end(True)
@@ -197,6 +199,8 @@ class Locks:
             self._keys.doubt(key)
         else:
             register.end(result.deleted_count == 1)
+            if register.haunted:
+                self._keys.doubt(key)
 
     def _move(self, desk: Desk, key: int) -> Script:
         owner, other = self._held[key], self._keys.pick(self._dice)
@@ -217,11 +221,23 @@ class Locks:
                 self._held.pop(key)
                 self._keys.doubt(key)
                 self._keys.doubt(other)
+            elif enter.haunted:
+                self._haunt_move(leave, key, other)
             return
         leave.end(result.matched_count == 1)
+        if leave.haunted:
+            enter.haunt()
+            self._haunt_move(None, key, other)
         if result.matched_count == 1:
             enter.end(True)
             self._held[other] = self._held.pop(key)
+
+    def _haunt_move(self, leave: Register | None, key: int, other: int) -> None:
+        """The move had no effect, and an earlier attempt may still have."""
+        if leave is not None:
+            leave.haunt()
+        self._keys.doubt(key)
+        self._keys.doubt(other)
 
     def _look(self, desk: Desk, key: int) -> Script:
         locks = desk.collection(LOCKS, "linearizable")

@@ -1,5 +1,6 @@
 """Each check of the chaos machine accepts what is right and finds what is wrong."""
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from support.chaos.evictions import (
     judge_reports,
 )
 from support.chaos.histories import Attempt, Kind, Operation, Outcome, Violation
+from support.chaos.linearizability import Judgement, judge
+from support.chaos.record import Record, Register
 from support.chaos.report import last_line
 from support.chaos.rules import Effect, Rule, drops, effect_on
 
@@ -209,3 +212,51 @@ def test_the_worst_rule_counts() -> None:
 
 def test_the_last_line() -> None:
     assert last_line(10, 2, 0) == "chaos: operations=10 faults=2 violations=0"
+
+
+class FakeTrail:
+    def __init__(self, repeated: bool) -> None:
+        self.repeated = repeated
+
+    def begin(self) -> None:
+        pass
+
+    def __str__(self) -> str:
+        return "[]"
+
+
+@pytest.mark.parametrize(
+    ("kind", "result", "repeated", "haunted"),
+    [
+        (Kind.INSERT, False, True, True),
+        (Kind.INSERT, False, False, False),
+        (Kind.INSERT, True, True, False),
+        (Kind.DELETE, False, True, True),
+        (Kind.SET, False, True, True),
+        (Kind.SWAP, None, True, True),
+        (Kind.SWAP, 7, True, False),
+        (Kind.PUT, False, True, False),
+        (Kind.READ, None, True, False),
+    ],
+)
+def test_an_attempt_that_was_repeated_without_effect_may_come_late(
+    kind: Kind, result: Any, repeated: bool, haunted: bool
+) -> None:
+    """MongoDB remembers statements that had an effect, and executes a late attempt of one that had none."""
+    record = Record()
+    desk: Any = type("Desk", (), {"trail": FakeTrail(repeated)})
+    register = Register(record, desk, "c", kind, "k", 5)
+    register.end(result)
+    assert register.haunted is haunted
+    assert [o.returned is None for o in record.operations] == [False] + [True] * haunted
+
+
+def test_a_late_attempt_is_no_violation_and_another_value_is() -> None:
+    told = Operation("a", Kind.INSERT, "k", 527, False, 143, 155)
+    late = dataclasses.replace(told, returned=None, result=None)
+    removed = Operation("b", Kind.REMOVE, "k", 496, True, 155, 157)
+    read = Operation("c", Kind.READ, "k", None, 527, 202, 203)
+    assert judge([told, removed, read], initial=496) is Judgement.NOT
+    assert judge([told, late, removed, read], initial=496) is Judgement.LINEARIZABLE
+    other = dataclasses.replace(read, result=528)
+    assert judge([told, late, removed, other], initial=496) is Judgement.NOT
