@@ -84,7 +84,12 @@ class TestRights:
             for binding in of_kind(objects, "RoleBinding")
         }
         assert bound == roles.keys()
-        assert not of_kind(objects, "ClusterRoleBinding")
+        binding = one(objects, "ClusterRoleBinding")
+        (ending,) = [
+            role for role in of_kind(objects, "ClusterRole")
+            if role["metadata"]["name"] == binding["roleRef"]["name"]
+        ]  # fmt: skip
+        assert granted(ending["rules"]) == stated(Place.ENDING)
 
     def test_its_own_namespace_where_none_is_named(self) -> None:
         objects = helm.template(namespace="ops")
@@ -100,7 +105,7 @@ class TestRights:
     def test_every_subject_is_the_operator_s_account(self) -> None:
         objects = helm.template("--set", "watchNamespaces={shop,crm}", namespace="ops")
         account = one(objects, "ServiceAccount")["metadata"]
-        for binding in of_kind(objects, "RoleBinding"):
+        for binding in (*of_kind(objects, "RoleBinding"), one(objects, "ClusterRoleBinding")):
             assert binding["subjects"] == [
                 {"kind": "ServiceAccount", "name": account["name"], "namespace": "ops"}
             ]

@@ -42,6 +42,7 @@ class Application:
             "name": "application",
             "image": "localhost/thermocline-service:e2e",
             "command": ["python", "/app/traffic.py", uri],
+            "resources": {"requests": {"cpu": "50m"}},
             "env": [{"name": "OLD_ORDERS", "value": str(OLD_ORDERS)}],
             "volumeMounts": [
                 {"name": "app", "mountPath": "/app"},

@@ -101,19 +101,19 @@ class Cluster:
         )
 
     def attempt(
-        self, *words: str, text: str | None = None, timeout: float = 60
+        self, *words: str, text: str | None = None, timeout: float = 240
     ) -> subprocess.CompletedProcess[str]:
         """kubectl, whatever comes of it."""
         return self._run(["kubectl", *words], text, timeout)
 
-    def kubectl(self, *words: str, text: str | None = None, timeout: float = 60) -> str:
+    def kubectl(self, *words: str, text: str | None = None, timeout: float = 240) -> str:
         """What kubectl prints. Raises :class:`NotSo` with its error if it fails."""
         done = self.attempt(*words, text=text, timeout=timeout)
         if done.returncode != 0:
             raise NotSo(f"kubectl {' '.join(words)}: {done.stderr or done.stdout}")
         return done.stdout
 
-    def helm(self, *words: str | Path, timeout: float = 180) -> str:
+    def helm(self, *words: str | Path, timeout: float = 600) -> str:
         """What helm prints. Raises :class:`NotSo` with its error if it fails."""
         done = self._run(["helm", *map(str, words)], None, timeout)
         if done.returncode != 0:

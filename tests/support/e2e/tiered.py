@@ -70,7 +70,7 @@ class Resource:
                 "tls": {"caSecretRef": {"name": "tiers-ca"}},
             }
 
-        small = {"resources": {"requests": {"cpu": "10m", "memory": "64Mi"}}}
+        small = {"resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}}
         wanted: dict[str, Any] = {
             "archive": tier(tiers.archive),
             "fastTier": tier(tiers.fast),
@@ -78,7 +78,8 @@ class Resource:
                 {"namespace": "shop.orders", "ageField": "createdAt", "maxAge": "30d"},
                 {"namespace": "shop.products", "keep": "All"},
             ],
-            "proxy": small,
+            # A machine that stalls may take longer than the 10 s of the default.
+            "proxy": {"barrierTimeout": "60s", **small},
             "feeder": small,
             "warmer": small,
             "evictor": {"mode": "Running", **small},

@@ -115,6 +115,8 @@ class Member:
             "image": "localhost/mongod:6.0.5",
             "command": ["sh", "-c", _START],
             "env": [{"name": "SET", "value": self.name}],
+            # Or it would get next to nothing beside pods that ask for some.
+            "resources": {"requests": {"cpu": "100m"}},
             "readinessProbe": {"tcpSocket": {"port": 27017}, "periodSeconds": 1},
             "volumeMounts": [
                 {"name": "keys", "mountPath": "/keys"},

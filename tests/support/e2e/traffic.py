@@ -18,7 +18,7 @@ from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
 THREADS = 2
-PAUSE = 0.03
+PAUSE = 0.1
 KEPT = 60
 """Documents of its own that a thread keeps, at most."""
 STOP = Path("/tmp/stop")
