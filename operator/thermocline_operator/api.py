@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,6 +20,11 @@ log = logging.getLogger(__name__)
 
 TIMEOUT: Final = 10.0
 """Seconds that one call may take."""
+
+ATTEMPTS: Final = 4
+FIRST_PAUSE: Final = 0.2
+LONGEST_PAUSE: Final = 2.0
+"""Between attempts of one call; longer waits are for the queue, where they hold nobody up."""
 
 PODS: Final = Kind("Pod", "v1", "pods")
 NAMESPACES: Final = Kind("Namespace", "v1", "namespaces")
@@ -177,6 +183,26 @@ class Api:
         body: Mapping[str, Any] | None = None,
         content: str = "application/json",
     ) -> dict[str, Any]:
+        """One call, again where that is safe: a turn makes many, and would hardly ever get through else."""
+        for attempt in range(ATTEMPTS):
+            try:
+                return await self._once(method, path, query, body, content)
+            except ApiError as error:
+                if attempt == ATTEMPTS - 1 or not _may_repeat(method, error):
+                    raise
+                asked = 0.0 if error.retry_after is None else error.retry_after
+                wait = max(FIRST_PAUSE * 2**attempt, min(asked, LONGEST_PAUSE))
+                await asyncio.sleep(wait * random.uniform(0.75, 1.25))  # noqa: S311 (jitter)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _once(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: Mapping[str, Any] | None,
+        content: str,
+    ) -> dict[str, Any]:
         try:
             async with asyncio.timeout(self._timeout):
                 parameters = await self._client.param_serialize(
@@ -205,6 +231,11 @@ _METHODS: Final = {
     "patch": "PATCH",
     "delete": "DELETE",
 }
+
+
+def _may_repeat(method: str, error: ApiError) -> bool:
+    """429: it wasn't carried out. A read changes nothing, whatever became of it."""
+    return error.status == 429 or (method == "GET" and error.status in (500, 502, 503, 504))
 
 
 def _answer(

@@ -15,7 +15,7 @@ Key = tuple[str, str]
 """Namespace and name of a resource."""
 
 FIRST_PAUSE: Final = 0.5
-LONGEST_PAUSE: Final = 60.0
+LONGEST_PAUSE: Final = 30.0
 AT_ONCE: Final = 16
 """Turns at one time."""
 
