@@ -7,9 +7,10 @@ because kopf ends every task that was started after its own.
 
 import asyncio
 import concurrent.futures
+import itertools
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import kopf
@@ -51,6 +52,17 @@ def _which(body: Any) -> tuple[str, str, str]:
     return str(body.get("kind")), str(metadata["name"]), version
 
 
+class _Forever:
+    """Pauses between attempts, in seconds, without an end.
+
+    After its last attempt kopf gives up all watches: one namespace, whose Role has gone because it is
+    being deleted, would take the others with it, and the memory of credentials for its own drain.
+    """
+
+    def __iter__(self) -> Iterator[float]:
+        return itertools.chain((1.0, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0), itertools.repeat(21.0))
+
+
 def _settings() -> kopf.OperatorSettings:
     settings = kopf.OperatorSettings()
     settings.scanning.disabled = True
@@ -58,6 +70,7 @@ def _settings() -> kopf.OperatorSettings:
     settings.process.ultimate_exiting_timeout = None
     settings.networking.request_timeout = 30
     settings.networking.connect_timeout = 10
+    settings.networking.error_backoffs = _Forever()
     settings.watching.connect_timeout = 10
     # A watch that fell silent without a word is opened anew; resync is the safety net below.
     settings.watching.server_timeout = 300
