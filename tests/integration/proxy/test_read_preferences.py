@@ -72,12 +72,8 @@ def test_members_are_chosen_counted_and_explained(fast: ReplicaSet, members: Rep
             wait_until(
                 "members", lambda: len(proxy.status()["proxy"]["members"]["archive"]["known"]) == 3
             )
-            # Untiered collections on the short path and the long one, tiered ones behind the barrier.
-            for collection, query in (
-                ("plain", {}),
-                ("plain", {"_id": 1}),
-                ("orders", {"createdAt": OLD}),
-            ):
+            # An untiered collection on the short path, a tiered one behind the barrier.
+            for collection, query in (("plain", {}), ("orders", {"createdAt": OLD})):
                 for options, expected in (
                     ("", (west, "primary", "primary")),
                     ("?readPreference=nearest", (east, "nearest", "own-zone")),
@@ -88,10 +84,10 @@ def test_members_are_chosen_counted_and_explained(fast: ReplicaSet, members: Rep
                 ):  # fmt: skip
                     assert read(collection, options, **query) == {expected: 1}, (collection, query)
             with MongoClient[dict[str, Any]](
-                thermocline.uri() + "?readPreference=secondary&readPreferenceTags=dc:nowhere&timeoutMS=20000"
+                thermocline.uri() + "?readPreference=secondary&readPreferenceTags=dc:nowhere"
             ) as client, pytest.raises(OperationFailure) as caught:  # fmt: skip
                 client.shop.plain.find_one(max_time_ms=500)
-            assert caught.value.code in (50, 133)
+            assert caught.value.code == 50
             metrics = proxy.metrics()
             labels = f'member="{east}",preference="nearest",reason="own-zone",tier="archive"'
             assert f"thermocline_proxy_read_seconds_count{{{labels}}}" in metrics
