@@ -14,6 +14,7 @@ from thermocline_proxy.commands.readconcern import (
     SNAPSHOT,
     for_snapshot,
     read_concern,
+    timeless,
     untiered_concern,
 )
 from thermocline_proxy.commands.touched import inner_command, touched
@@ -151,7 +152,7 @@ class ArchiveCommands:
     async def plain(self, request: Request) -> bytes:
         """A command that goes to the archive's primary as it is."""
         reply = await self._proxy.exchange.run(
-            Tier.ARCHIVE, request.identity, request.command, deadline=request.deadline
+            Tier.ARCHIVE, request.identity, timeless(request.command), deadline=request.deadline
         )
         return reply.raw
 

@@ -113,6 +113,12 @@ def for_snapshot(command: Command, after: Timestamp | None) -> Command:
     return command.changed({"readConcern": element("readConcern", fields)})
 
 
+def timeless(command: Command) -> Command:
+    """A write or DDL for A's primary without a time of F, which drivers send along in causal sessions: it
+    comes after everything that A has, and while A takes the writes of a namespace, A has them all."""
+    return untiered_concern(command, None)
+
+
 def untiered_concern(command: Command, after: Timestamp | None) -> Command:
     """The command for A with the client's own level, its time of F replaced by ``after``, one of A."""
     concern = read_concern(command)

@@ -17,6 +17,7 @@ from thermocline_common.coverage import Coverage, Tier
 from thermocline_common.errors import Code, CommandError
 from thermocline_common.tiers import PLAIN
 from thermocline_proxy.commands.command import Command, element
+from thermocline_proxy.commands.readconcern import timeless
 from thermocline_proxy.ddl.plan import concerned, is_tiered
 from thermocline_proxy.exchange import LeaseLapsed, error_code
 from thermocline_proxy.gateway import Proxy
@@ -199,7 +200,7 @@ class Alone:
         return await self._proxy.exchange.run(
             Tier.ARCHIVE,
             self._request.identity,
-            command,
+            timeless(command),
             deadline=self._request.deadline,
             may_send=None if held is None else lambda: leases.alive(held),
         )

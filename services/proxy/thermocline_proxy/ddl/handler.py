@@ -9,6 +9,7 @@ from thermocline_common.errors import Code, CommandError
 from thermocline_common.indexes import list_indexes
 from thermocline_proxy.answered import as_answered
 from thermocline_proxy.commands.indexes import Listed
+from thermocline_proxy.commands.readconcern import timeless
 from thermocline_proxy.ddl.alone import Alone
 from thermocline_proxy.ddl.plan import DEPENDS_ON_INDEXES, Way, concerned, is_tiered, refusal, way
 from thermocline_proxy.gateway import Proxy
@@ -68,7 +69,7 @@ class SchemaCommands:
         reply = await self._proxy.exchange.run(
             Tier.ARCHIVE,
             request.identity,
-            request.command,
+            timeless(request.command),
             deadline=request.deadline,
             may_send=lambda: leases.alive(snapshot),
         )

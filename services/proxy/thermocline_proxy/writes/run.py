@@ -19,6 +19,7 @@ from thermocline_common.raw_reads import find_by_ids, find_raw, read_records
 from thermocline_common.removals import Kind as RecordKind, Record
 from thermocline_common.timing import KEEP_SECONDS
 from thermocline_proxy.commands.command import Command, element
+from thermocline_proxy.commands.readconcern import timeless
 from thermocline_proxy.exchange import LeaseLapsed
 from thermocline_proxy.ports import Gateway, Reply, Request, Tier
 from thermocline_proxy.routing.snapshot import Snapshot, Tiering
@@ -152,14 +153,15 @@ class Run:
         Raises ``Moved`` where the lease ended in a wait for a connection: nothing was sent.
         """
         try:
-            return await self._exchange(Tier.ARCHIVE, command)
+            return await self._exchange(Tier.ARCHIVE, timeless(command))
         except LeaseLapsed as error:
             raise Moved from error
 
     async def ask(self, tier: Tier, command: Command) -> Reply:
         """Send the client's command to a tier in a form that executes nothing. Raises ``Moved`` likewise."""
+        asked = timeless(command) if tier is Tier.ARCHIVE else command
         try:
-            return await self.gateway.exchange.run(tier, self.request.identity, command)
+            return await self.gateway.exchange.run(tier, self.request.identity, asked)
         except LeaseLapsed as error:
             raise Moved from error
 
