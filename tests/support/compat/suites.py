@@ -126,7 +126,8 @@ def run_units(
             archive,
             policies,
             mode="Active" if tiered else "Passthrough",
-            lease=lease,
+            # Patient: a suite inserts 100,000 documents and counts them, on machines that stall.
+            spec={"proxy": {"lease": lease, "drainTimeout": "2s", "barrierTimeout": "60s"}},
             environment=HASTE,
         )
         with thermocline.logs_on_failure():
@@ -138,7 +139,7 @@ def run_units(
             command = [
                 sys.executable, str(KIT / "run.py"), "--uri", thermocline.uri(), "--work", str(work),
                 "--admin-uri", archive.uri, "--admin-uri", fast.uri, "--per-unit", str(per_unit),
-                "--keep", busy.DATABASE,
+                "--per-test", "120", "--keep", busy.DATABASE,
             ]  # fmt: skip
             for unit in units:
                 command += ["--unit", unit]
