@@ -34,6 +34,7 @@ LOST_LEASE: Final = 3
 FAILED: Final = 1
 STUCK_SECONDS: Final = 120.0
 """A turn that takes longer counts as stuck: every call in it has a time limit."""
+WATCH_PAUSE: Final = 5.0
 SCHEMA_PAUSE: Final = 10.0
 
 
@@ -158,11 +159,17 @@ class Process:
                 queue.add(key)
 
         watches = Watches(hear, options.watch_namespaces, network_policies=options.network_policies)
-        watches.start()
         self.role = "working"
         try:
-            await watches.ended.wait()
-            raise RuntimeError("the watches ended by themselves")
+            while True:
+                watches.start()
+                await watches.ended.wait()
+                # What is remembered must outlive them: it may be the last copy of credentials.
+                log.error("the watches ended by themselves; they are begun anew")
+                await asyncio.sleep(WATCH_PAUSE)
+                watches = Watches(
+                    hear, options.watch_namespaces, network_policies=options.network_policies
+                )
         finally:
             await watches.close()
             await queue.close()

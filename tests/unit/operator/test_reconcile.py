@@ -383,6 +383,38 @@ async def test_orphaning_drains_too_and_leaves_the_objects_without_owner(world: 
     assert len(world.server.names("deployments")) == 4
 
 
+async def test_a_namespace_that_ends_takes_the_rights_along_and_is_drained_all_the_same(
+    world: World,
+) -> None:
+    credentials = {"archive": {**SPEC["archive"], "credentialsSecretRef": {"name": "user"}}}
+    secret = {"metadata": {"name": "user", "namespace": NAMESPACE}}
+    world.server.put("secrets", {**secret, "data": {"username": "dQ==", "password": "cA=="}})
+    await world.bring_up(**credentials)
+    world.server.edit(
+        "namespaces", "", NAMESPACE, {"metadata": {"deletionTimestamp": "2026-06-01T00:00:00Z"}}
+    )
+    allowed = ("tieredreplicasets", "namespaces", "pods")
+
+    def refuse(method: str, path: str) -> None:
+        plural = path.split("/namespaces/shops/")[-1].split("/")[0]
+        if plural not in allowed and not path.endswith("/namespaces/shops"):
+            raise ApiError(403, "Forbidden", path)
+
+    world.server.fault = refuse
+    world.server.delete(TRS, *KEY)
+    for kind, place, name in list(world.server.objects):
+        if kind in ("pods", "secrets", "configmaps", "deployments"):
+            del world.server.objects[kind, place, name]
+    await world.turns()
+    drain = world.operator.memories[KEY].drain
+    assert drain is not None
+    assert drain._credentials == {"archive/username": b"u", "archive/password": b"p"}
+    assert not world.gone
+    NoDrain.ends = Outcome.DRAINED
+    await world.turn()
+    assert world.gone
+
+
 async def test_what_the_archive_refuses_blocks_and_says_how_to_force(world: World) -> None:
     await world.bring_up()
     world.server.delete(TRS, *KEY)
