@@ -15,7 +15,7 @@ PYTEST := $(BIN)/pytest
 # A file stays in one process, with servers of its own; most tests wait rather than compute.
 PROCESSES ?= 2
 
-.PHONY: help venv lock demo test failed fmt lint types imports gate differential chaos chaos-defects schedules unit integration protocol compat cases crds images manifests e2e fuzz bench check
+.PHONY: help venv lock demo test failed fmt lint types imports gate differential chaos chaos-defects schedules unit integration protocol compat cases operator-api crds images manifests e2e fuzz bench check
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -113,6 +113,10 @@ manifests: venv ## build/manifests/thermocline.yaml from the chart, for those wi
 e2e: venv ## chart, operator and services on a real one-node Kubernetes, as root on Debian (SAMPLE=1: 15 minutes of it)
 	@mkdir -p build; export TMPDIR=$$(mktemp -d $(CURDIR)/build/test-XXXXXX); trap 'rm -rf $$TMPDIR' EXIT; \
 		THERMOCLINE_E2E=$(if $(SAMPLE),sample,all) $(PYTEST) tests/e2e --exitfirst --durations 15
+
+operator-api: venv ## the operator against a real API server that breaks, as root: needs what tests/cluster needs
+	@tests/cluster/build > /dev/null && THERMOCLINE_KUBECONFIG=$$(tests/cluster/up) $(PYTEST) tests/operator; \
+		code=$$?; tests/cluster/down; exit $$code
 
 crds: venv ## crds/, its reference page and the chart's template from the models
 	@$(BIN)/python -m thermocline_common.spec.crd crds/
