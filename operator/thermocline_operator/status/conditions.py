@@ -222,15 +222,15 @@ def _names_certificates(spec: Spec) -> bool:
 
 
 def _topology(facts: Facts) -> Verdict:
+    reports = facts.reports(Component.PROXY)
+    for report in reports:
+        text = (report.get("problems") or {}).get("topology")
+        if text is not None:
+            return Verdict(False, Reason.TAGS_UNMATCHED, str(text))
     if facts.spec is None or not any(t.read_preference_tags for t in _tiers(facts.spec)):
         return Verdict(True, Reason.NOT_NEEDED, "no tags are asked for")
-    reports = facts.reports(Component.PROXY)
     if not reports:
         return UNKNOWN
-    for report in reports:
-        for key, text in (report.get("problems") or {}).items():
-            if key.startswith("tags"):
-                return Verdict(False, Reason.TAGS_UNMATCHED, str(text))
     return Verdict(True, Reason.VALID, "no proxy misses a member with the tags")
 
 
@@ -350,6 +350,7 @@ def _complaints(facts: Facts) -> list[tuple[Reason, str]]:
 _OWN_REASONS: Final = (
     ("verify ", Reason.ANSWERS_DIFFER),
     ("window", Reason.WRITES_SLOWED),
+    ("topology", Reason.TAGS_UNMATCHED),
 )
 _ELSEWHERE: Final = ("state ", "mismatch ", "foreign ", "paused", "archive", "fast")
 """Problems of services that have a condition of their own."""

@@ -227,6 +227,14 @@ CASES: dict[str, tuple[dict[str, Any], dict[C, tuple[bool | None, Reason]], Phas
         {C.DEGRADED: (True, Reason.ANSWERS_DIFFER)},
         Phase.DEGRADED,
     ),
+    "tags that no member has": (
+        with_pods(told(Component.PROXY, {}, topology="no member of the archive has rack=9")),
+        {
+            C.TOPOLOGY_SATISFIABLE: (False, Reason.TAGS_UNMATCHED),
+            C.DEGRADED: (True, Reason.TAGS_UNMATCHED),
+        },
+        Phase.DEGRADED,
+    ),
     "a paused service": (
         {"spec": spec(warmer={"mode": "Paused"})},
         {C.DEGRADED: (True, Reason.SERVICE_PAUSED)},
