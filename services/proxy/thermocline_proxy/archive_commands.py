@@ -3,7 +3,7 @@
 import bson
 from bson.timestamp import Timestamp
 
-from thermocline_common.coverage import Tier
+from thermocline_common.coverage import State, Tier
 from thermocline_common.errors import Code, CommandError
 from thermocline_common.ids import ARRAY, DOCUMENT, elements
 from thermocline_proxy import reads
@@ -25,6 +25,7 @@ from thermocline_proxy.routing.at_snapshot import must_be_whole, quarantined
 from thermocline_proxy.routing.snapshot import Snapshot
 
 _CAUSAL_LEVELS = (None, "local", "majority")
+_LISTINGS = frozenset({"listDatabases", "listCollections"})
 _PATIENCE_SECONDS = 1.0
 """How long a snapshot of untiered collections waits for the barrier, so that tiered ones can follow."""
 
@@ -161,6 +162,8 @@ class ArchiveCommands:
         _refuse_times(request.command)
         command = request.command
         preference = read_preference(command) if entry.any_member else None
+        if entry.name in _LISTINGS and await self._all_are_there(request):
+            preference = None
         if read_concern(command).after is not None:
             command = untiered_concern(command, await self._time(request, preference is None))
         reply = await self._proxy.exchange.run(
@@ -173,6 +176,21 @@ class ArchiveCommands:
         if entry.name == "listDatabases":
             return _without_closed(reply.raw)
         return reply.raw
+
+    async def _all_are_there(self, request: Request) -> bool:
+        """Wait until A has every collection that clients have made by an insert, which runs on F; replay makes
+        it in A. False: A had them all. After a wait only the primary is sure to have them."""
+        snapshot = await self._proxy.leases.untiered(request.deadline)
+        database = request.command.database if request.command.name == "listCollections" else None
+        unborn = any(
+            tiering.coverage.archive_uuid is None
+            and tiering.coverage.state is not State.PASSTHROUGH
+            and database in (None, namespace.partition(".")[0])
+            for namespace, tiering in snapshot.tierings.items()
+        )
+        if unborn:
+            await self._proxy.gateway.barrier.passed(request.deadline)
+        return unborn
 
 
 def _refuse_times(command: Command) -> None:
