@@ -23,6 +23,7 @@ from thermocline_proxy.gateway import Proxy
 from thermocline_proxy.ports import Reply, Request
 from thermocline_proxy.routing.at_snapshot import must_be_whole, quarantined
 from thermocline_proxy.routing.snapshot import Snapshot
+from thermocline_proxy.wire.decoding import decoded
 
 _CAUSAL_LEVELS = (None, "local", "majority")
 _LISTINGS = frozenset({"listDatabases", "listCollections"})
@@ -227,7 +228,7 @@ def _refuse_times(command: Command) -> None:
 
 def _without_closed(raw: bytes) -> bytes:
     """A listDatabases reply without Thermocline's own databases."""
-    reply = bson.decode(raw)
+    reply = decoded(raw)
     databases = reply.get("databases")
     if databases is None:
         return raw

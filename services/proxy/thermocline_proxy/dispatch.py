@@ -41,6 +41,7 @@ from thermocline_proxy.session_commands import SessionCommands
 from thermocline_proxy.sessions import ClientSession, refuse_reserved
 from thermocline_proxy.transactions import Transactions
 from thermocline_proxy.transactions.pins import hold, let_go
+from thermocline_proxy.wire.decoding import decoded
 from thermocline_proxy.wire.header import ProtocolViolation
 from thermocline_proxy.wire.opmsg import Message
 from thermocline_proxy.wire.opquery import HELLO_NAMES
@@ -316,7 +317,7 @@ class Dispatcher:
         try:
             raw = await self._archive.admin(request, entry)
         finally:
-            if not raw or bson.decode(raw)["ok"]:  # without an answer, it may have been executed
+            if not raw or decoded(raw)["ok"]:  # without an answer, it may have been executed
                 await self._proxy.logins.accounts_changed()
         return raw
 

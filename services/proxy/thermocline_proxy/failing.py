@@ -4,8 +4,6 @@ import asyncio
 import dataclasses
 import time
 
-import bson
-
 from thermocline_common.errors import Code, CommandError
 from thermocline_proxy.archive_commands import ArchiveCommands
 from thermocline_proxy.commands import fail_point
@@ -15,6 +13,7 @@ from thermocline_proxy.exchange import error_code
 from thermocline_proxy.gateway import Proxy
 from thermocline_proxy.ports import Request
 from thermocline_proxy.sessions import ClientSession
+from thermocline_proxy.wire.decoding import decoded
 from thermocline_proxy.wire.header import ProtocolViolation
 
 
@@ -28,7 +27,7 @@ class Failing:
     async def configure(self, request: Request) -> bytes:
         """``configureFailPoint``. What isn't ``failCommand`` goes to the archive as it is."""
         command = request.command
-        switch = fail_point.parse(bson.decode(command.body))
+        switch = fail_point.parse(decoded(command.body))
         if switch is None:
             return await self._archive.plain(request)
         asked = dataclasses.replace(request, command=fail_point.switched_off(command))

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import bson
 from bson.binary import Binary
 from bson.int64 import Int64
 
@@ -23,6 +22,7 @@ from thermocline_proxy.cursors import Home
 from thermocline_proxy.gateway import Proxy
 from thermocline_proxy.owners import Began, OpenCursor, Owner
 from thermocline_proxy.ports import Identity
+from thermocline_proxy.wire.decoding import decoded
 
 log = logging.getLogger(__name__)
 
@@ -225,7 +225,7 @@ class Leftovers:
             "maxTimeMS": int(_LIMIT_SECONDS * 1000),
             "$db": "admin",
         }
-        reply = bson.decode(await self._run(home, identity, build(command)))
+        reply = decoded(await self._run(home, identity, build(command)))
         if not reply["ok"]:
             raise CommandError(int(reply.get("code", 0)), str(reply.get("errmsg", "")))
         found: list[Mapping[str, Any]] = reply["cursor"]["firstBatch"]

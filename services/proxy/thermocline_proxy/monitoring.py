@@ -9,6 +9,7 @@ import bson
 from bson.int64 import Int64
 
 from thermocline_proxy.commands.catalog import CATALOG, Kind
+from thermocline_proxy.wire.decoding import decoded
 
 _COUNTED: Final[Mapping[str, str]] = {
     "insert": "insert",
@@ -46,7 +47,7 @@ class Figures:
 
 def server_status(archive: bytes, figures: Figures) -> bytes:
     """The proxy's own serverStatus. ``archive``: the archive's, which the client was allowed to see."""
-    seen = bson.decode(archive)
+    seen = decoded(archive)
     counters = dict.fromkeys((*_COUNTED.values(), "command"), 0)
     for name, count in figures.commands.items():
         counters[_COUNTED.get(name, "command")] += count
@@ -99,7 +100,7 @@ def server_status(archive: bytes, figures: Figures) -> bytes:
 
 def served_commands(reply: bytes) -> bytes:
     """A listCommands reply without what the proxy refuses."""
-    document = bson.decode(reply)
+    document = decoded(reply)
     commands = document.get("commands")
     if not isinstance(commands, dict):
         return reply

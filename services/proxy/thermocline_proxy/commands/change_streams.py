@@ -16,6 +16,7 @@ from thermocline_common.sessions import RANGE
 from thermocline_proxy.commands.command import Command, build, element, raw_element
 from thermocline_proxy.commands.readconcern import MAJORITY, read_concern
 from thermocline_proxy.commands.resume_tokens import NO_COLLECTION, Token, parse_token, unmarked
+from thermocline_proxy.wire.decoding import decoded
 
 RESUMABLE: Final = "ResumableChangeStreamError"
 """With this label a driver opens the stream anew where it stopped."""
@@ -253,7 +254,7 @@ def met_the_feeder(reply: bytes) -> bool:
     """Whether a stream of A failed because it came to what the feeder wrote: it has slept through a switch."""
     if _FEEDERS.encode() not in reply:
         return False
-    failed = bson.decode(reply)
+    failed = decoded(reply)
     return failed.get("ok") != 1 and failed.get("code") == _NO_DOCUMENT
 
 

@@ -3,10 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import bson
-
 from thermocline_common.ids import ARRAY, DOCUMENT, STRING
 from thermocline_proxy.commands.command import Command
+from thermocline_proxy.wire.decoding import decoded
 
 Listed = Sequence[Mapping[str, Any]]
 """The archive's indexes as ``listIndexes`` shows them."""
@@ -28,7 +27,7 @@ def builds_constraint(command: Command, listed: Listed) -> bool:
     """
     there = {spec["name"]: _essence(spec) for spec in listed}
     for raw in command.documents("indexes"):
-        spec = bson.decode(raw)
+        spec = decoded(raw)
         if constrains(spec) and there.get(spec.get("name")) != _essence(spec):
             return True
     return False
@@ -39,10 +38,10 @@ def drops_constraint(command: Command, listed: Listed) -> bool:
     kind, raw = command.fields.get("index", (0, b""))
     constraints = [spec for spec in listed if constrains(spec)]
     if kind == DOCUMENT:
-        key = list(bson.decode(raw).items())
+        key = list(decoded(raw).items())
         return any(list(spec["key"].items()) == key for spec in constraints)
     if kind == ARRAY:
-        names = set(bson.decode(raw).values())
+        names = set(decoded(raw).values())
         return any(spec["name"] in names for spec in constraints)
     if kind == STRING:
         name = raw[4:-1].decode("utf-8", "replace")
@@ -53,7 +52,7 @@ def drops_constraint(command: Command, listed: Listed) -> bool:
 def makes_constraint(command: Command) -> bool:
     """Whether a ``collMod`` is about an index's uniqueness."""
     kind, raw = command.fields.get("index", (0, b""))
-    return kind == DOCUMENT and any(name in _CONSTRAINTS for name in bson.decode(raw))
+    return kind == DOCUMENT and any(name in _CONSTRAINTS for name in decoded(raw))
 
 
 def _essence(spec: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:

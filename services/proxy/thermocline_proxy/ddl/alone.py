@@ -23,6 +23,7 @@ from thermocline_proxy.exchange import LeaseLapsed, error_code
 from thermocline_proxy.gateway import Proxy
 from thermocline_proxy.ports import Reply, Request
 from thermocline_proxy.routing.snapshot import Snapshot
+from thermocline_proxy.wire.decoding import decoded
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +85,7 @@ class Alone:
         if self._request.identity is None:
             return
         question = bson.encode({"connectionStatus": 1, "showPrivileges": True, "$db": "admin"})
-        reply = bson.decode((await self._exchange(Command(question))).raw)
+        reply = decoded((await self._exchange(Command(question))).raw)
         for privilege in reply.get("authInfo", {}).get("authenticatedUserPrivileges", ()):
             resource = privilege["resource"]
             everywhere = bool(resource.get("anyResource"))

@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 
-import bson
-
 from thermocline_common.coverage import Tier
 from thermocline_common.errors import NOT_PRIMARY, Code
 from thermocline_common.ids import ARRAY, DOCUMENT, elements, string, wrap
+from thermocline_proxy.wire.decoding import decoded
 
 # Errors of the fast tier that say nothing about whether it *could* answer: the client gets them.
 # Any other (a hint or a text index that F lacks, say) is answered by the archive, which then
@@ -74,5 +73,5 @@ def name_tier(reply: bytes, tier: Tier) -> bytes:
 
 def error_code(reply: bytes) -> int:
     """The ``code`` of a raw error reply; 0 where there is none."""
-    code = bson.decode(reply).get("code", 0)
+    code = decoded(reply).get("code", 0)
     return int(code)

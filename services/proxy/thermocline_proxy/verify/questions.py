@@ -18,6 +18,7 @@ from thermocline_proxy.commands.command import Command, build, element, raw_elem
 from thermocline_proxy.commands.readconcern import SNAPSHOT
 from thermocline_proxy.reads.replies import first_batch
 from thermocline_proxy.routing.questions import EMPTY, Question, ask, number, raw_document
+from thermocline_proxy.wire.decoding import decoded
 
 MAX_TIME_MS: Final = 10_000
 SCAN_BATCH: Final = 500
@@ -125,7 +126,7 @@ def shows_ids(projection: bytes) -> bool:
             continue
         value = projection[start:end]
         if kind == 0x01:
-            return bool(bson.decode(projection)["_id"])
+            return bool(decoded(projection)["_id"])
         return kind in (0x08, 0x10, 0x12) and any(value)
     return True
 

@@ -7,6 +7,7 @@ from typing import Final
 import bson
 
 from thermocline_common.errors import Code, CommandError
+from thermocline_proxy.wire.decoding import decoded
 
 
 def error_document(code: int, message: str, code_name: str, labels: Sequence[str] = ()) -> bytes:
@@ -54,7 +55,7 @@ def without_command(body: bytes) -> bytes:
     """
     if body.find(_NOT_AUTHORIZED, 0, _NEAR_THE_START) < 0:
         return body
-    reply = bson.decode(body)
+    reply = decoded(body)
     if reply.get("code") != Code.Unauthorized or not isinstance(reply.get("errmsg"), str):
         return body
     return bson.encode({**reply, "errmsg": shortened(reply["errmsg"])})

@@ -17,6 +17,7 @@ from thermocline_common.ids import DocId
 from thermocline_common.raw_reads import find_raw, run_raw
 from thermocline_common.reserved import reserved_sessions
 from thermocline_proxy.commands.command import CODEC, Command
+from thermocline_proxy.wire.decoding import decoded
 from thermocline_proxy.writes.replies import parse_outcome
 from thermocline_proxy.writes.run import Run
 from thermocline_proxy.writes.statements import fields_of, replaced
@@ -137,7 +138,7 @@ def _error(reply: bytes) -> bytes | None:
         return None
     for _, error in outcome.errors:
         # In a transaction a conflict is a reason to try again, not the client's error.
-        code = bson.decode(error)["code"]
+        code = decoded(error)["code"]
         if code == Code.WriteConflict:
             raise OperationFailure(
                 "WriteConflict", code, {"errorLabels": ["TransientTransactionError"]}

@@ -3,10 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import bson
-
 from thermocline_common.ids import ARRAY, DOCUMENT, wrap
 from thermocline_proxy.commands.command import Command, raw_element
+from thermocline_proxy.wire.decoding import decoded
 from thermocline_proxy.writes.filters import is_simple_collation
 from thermocline_proxy.writes.refusal import Refused
 from thermocline_proxy.writes.statements import fields_of, number, replaced, truth
@@ -82,12 +81,12 @@ def built_by(command: Command, reply: bytes) -> list[str]:
     built = number(fields.get(b"numIndexesAfter")) - number(fields.get(b"numIndexesBefore"))
     if built != len(specs):
         return []
-    return [str(bson.decode(raw)["name"]) for raw in specs]
+    return [str(decoded(raw)["name"]) for raw in specs]
 
 
 def dropped_by(command: Command, seen: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Of the indexes that A had, those that this command dropped there."""
-    index = bson.decode(wrap(raw_element("index", *command.fields["index"])))["index"]
+    index = decoded(wrap(raw_element("index", *command.fields["index"])))["index"]
     found: list[Mapping[str, Any]] = []
     for spec in seen:
         if list(spec["key"]) == ["_id"]:
@@ -111,11 +110,9 @@ def former_options(command: Command, reply: bytes, seen: Mapping[str, Any]) -> d
     }
     kind, raw = command.fields.get("index", (0, b""))
     if kind == DOCUMENT:
-        answer = bson.decode(reply)
+        answer = decoded(reply)
         index = {
-            name: value
-            for name, value in bson.decode(raw).items()
-            if name in ("name", "keyPattern")
+            name: value for name, value in decoded(raw).items() if name in ("name", "keyPattern")
         }
         former = {
             name: answer[f"{name}_old"]
