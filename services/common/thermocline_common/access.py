@@ -241,11 +241,16 @@ class Access:
         self.generation += 1
         log.info("credentials in force", extra={"credentials_generation": self.generation})
 
-    async def renew_connections(self) -> None:
-        """After :meth:`renew`: nothing begins any more on connections that were opened before."""
-        for access in self.tiers.values():
-            for client in list(access.clients):
-                await client.renew_connections()
+    async def renew_connections(self, before: AllCredentials) -> None:
+        """After :meth:`renew`: nothing begins any more on connections that were opened as ``before`` says.
+
+        Those of a tier for which nothing has changed stay: its server may know a new password already
+        that has yet to come here.
+        """
+        for tier, access in self.tiers.items():
+            if before.tiers[tier] != self.credentials.tiers[tier]:
+                for client in list(access.clients):
+                    await client.renew_connections()
 
 
 def _came(new: object) -> str:

@@ -104,13 +104,14 @@ class CredentialWatch(Collector):
                 self._problems.clear("credentials")
 
     async def _take(self, found: AllCredentials) -> None:
-        if found == self._access.credentials:
+        before = self._access.credentials
+        if found == before:
             return
-        reason = refusal(found, self._access.credentials, dt.datetime.now(dt.UTC))
+        reason = refusal(found, before, dt.datetime.now(dt.UTC))
         if reason is not None:
             raise ConfigError(reason)
         self._access.renew(self._manifest(), found)
-        await self._access.renew_connections()
+        await self._access.renew_connections(before)
 
     def status(self) -> Mapping[str, Any]:
         """For ``/status``."""

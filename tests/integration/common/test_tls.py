@@ -181,8 +181,9 @@ async def test_authorities_certificates_and_passwords_are_renewed_under_a_client
             root.admin.command("createUser", "other", pwd="third-secret", roles=["root"])
             put(world.files / "archive" / "username", b"other")
             put(world.files / "archive" / "password", b"third-secret")
+            before = access.credentials
             renew()
-            await access.renew_connections()
+            await access.renew_connections(before)
             root.admin.command("dropUser", "service")
             await many(client, 9)
             status = await client.admin.command("connectionStatus")
