@@ -29,6 +29,7 @@ async def apply_all(
     One object that is refused, or that belongs to somebody else, holds up no other.
     """
     events: list[Event] = []
+    created: list[str] = []
     memory.conflicts.clear()
     memory.refused.clear()
     for wanted in objects:
@@ -46,7 +47,7 @@ async def apply_all(
             continue
         if live is not None and live["metadata"].get("deletionTimestamp"):
             continue
-        event = _event(memory.applied.get(ref), live, wanted)
+        event = _drift(memory.applied.get(ref), live, wanted)
         try:
             answer = await _apply(api, wanted, live)
         except ApiError as error:
@@ -59,6 +60,10 @@ async def apply_all(
         memory.applied[ref] = Applied(digest(wanted), part(answer, wanted))
         if event is not None:
             events.append(event)
+        elif live is None:
+            created.append(" ".join(ref))
+    if created:
+        events.insert(0, Event(EventReason.CREATED, ", ".join(created)))
     return events
 
 
@@ -110,15 +115,13 @@ def _is_as_applied(applied: Applied | None, live: Body, wanted: Body) -> bool:
     )
 
 
-def _event(applied: Applied | None, live: Body | None, wanted: Body) -> Event | None:
+def _drift(applied: Applied | None, live: Body | None, wanted: Body) -> Event | None:
     kind, name = ref_of(wanted)
     if live is None and applied is not None:
         return Event(
             EventReason.DRIFT_REPAIRED, f"{kind} {name} was deleted by somebody; created again"
         )
-    if live is None:
-        return Event(EventReason.CREATED, f"{kind} {name} was created")
-    if applied is None or applied.wanted != digest(wanted):
+    if live is None or applied is None or applied.wanted != digest(wanted):
         return None
     paths = ", ".join(changed_paths(applied.part, part(live, wanted)))
     return Event(

@@ -106,7 +106,7 @@ class Reason(Described):
 class EventReason(Described):
     """Reasons of events."""
 
-    CREATED = "Created", "an object was created"
+    CREATED = "Created", "these objects were created"
     DRIFT_REPAIRED = "DriftRepaired", "somebody changed an object of ours, and it was set right"
     DELETED = "Deleted", "an object that isn't needed any more was deleted"
     SPEC_APPLIED = "SpecApplied", "every service works with this generation of the spec"
