@@ -135,7 +135,7 @@ def run_units(
             # Where nothing has an age, there is nothing to evict.
             thermocline.start(SERVICES if working else ("feeder", "proxy", "warmer"))
             if tiered:
-                thermocline.wait_state("Active")
+                thermocline.wait_state("Active", timeout=300)
             command = [
                 sys.executable, str(KIT / "run.py"), "--uri", thermocline.uri(), "--work", str(work),
                 "--admin-uri", archive.uri, "--admin-uri", fast.uri, "--per-unit", str(per_unit),
