@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final
 
+import bson
 from bson import json_util
 from bson.errors import BSONError
 
@@ -13,7 +14,6 @@ from thermocline_common.coverage import Coverage, State
 from thermocline_common.ids import DocId
 from thermocline_common.removals import Kind, Record
 from thermocline_common.ttl import Rule, may_have_expired
-from thermocline_proxy.wire.decoding import decoded
 
 MAX_NAMED: Final = 10
 """So many documents are named in logs, status and the coverage document."""
@@ -73,7 +73,7 @@ def is_promised(coverage: Coverage, document: bytes) -> bool:
 def describe(doc_id: DocId, difference: Difference) -> str:
     """Such as ``changed {"$oid": "..."}``; long ids are cut."""
     try:
-        text = json_util.dumps(decoded(doc_id.document())["_id"])
+        text = json_util.dumps(bson.decode(doc_id.document())["_id"])
     except (BSONError, ValueError, TypeError, OverflowError):
         text = f"BSON {doc_id.element().hex()}"
     if len(text) > _LONGEST_ID:
