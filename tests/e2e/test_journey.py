@@ -123,7 +123,7 @@ def test_a_person_finds_what_was_made(cluster: Cluster, shop: Resource) -> None:
 
 def test_an_application_works(application: Application, shop: Resource) -> None:
     application.start(shop.proxy)
-    said = application.works(after=application.said(), operations=100)
+    said = application.works(after=application.said(), operations=60)
     assert said.failed == 0, said.failures
 
 
@@ -195,7 +195,7 @@ def test_credentials_rotate(
         120,
         1,
     )
-    said = application.works(after=before, operations=100)
+    said = application.works(after=before, operations=60)
     assert said.failed == before.failed, said.failures
     # Between the servers' change and the Secrets', connections that are new are refused for a moment.
     shop.wait("CredentialsValid", seconds=60)
@@ -216,7 +216,7 @@ def test_certificates_rotate(
     other = Authority(tiers.authority.folder / "other")
     both = tiers.authority.certificate + other.certificate
     cluster.apply(secret("tiers-ca", shop.namespace, ca_crt=both))
-    said = application.works(after=before, operations=200)
+    said = application.works(after=before, operations=80)
     assert said.failed == before.failed, said.failures
     assert shop.condition("TLSValid")["status"] == "True", shop.described()
 
@@ -248,7 +248,7 @@ def test_the_operator_is_frozen(cluster: Cluster, shop: Resource, application: A
         time.sleep(60)
     finally:
         os.kill(pid, signal.SIGCONT)
-    said = application.works(after=before, operations=500)
+    said = application.works(after=before, operations=150)
     assert said.failed == before.failed, said.failures
     shop.patch({"evictor": {"pace": 5000}})
     generation = (shop.get() or {})["metadata"]["generation"]
@@ -270,7 +270,7 @@ def test_a_service_is_killed(
         30,
     )
     wait_until(f"{component} is ready", settled(cluster, shop, component, count), 90)
-    application.works(after=before, operations=100)
+    application.works(after=before, operations=60)
     shop.wait("Ready", seconds=60)
 
 
@@ -287,7 +287,7 @@ def test_proxies_roll_to_another_image(
         )
 
     wait_until("every pod is another", rolled, 240, 1)
-    said = application.works(after=before, operations=100)
+    said = application.works(after=before, operations=60)
     assert said.failed == before.failed, said.failures
     shop.wait("Ready", seconds=60)
 
@@ -300,7 +300,7 @@ def test_an_upgrade_of_the_chart_rolls_nothing_unasked(
         "upgrade", "thermocline", CHART, "-n", OPERATOR, "--wait",
         *chart_values(NEXT_TAG, logLevel="debug"),
     )  # fmt: skip
-    application.works(after=before, operations=200)
+    application.works(after=before, operations=80)
     assert pods_of(cluster, shop) == pods
 
 

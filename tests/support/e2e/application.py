@@ -97,7 +97,7 @@ class Application:
             last.get("doubtful", 0),
         )
 
-    def works(self, *, after: Said, operations: int = 40, seconds: float = 60) -> Said:
+    def works(self, *, after: Said, operations: int = 40, seconds: float = 240) -> Said:
         """Wait until it has done this many more operations; then what it says."""
 
         def look() -> Said | None:
