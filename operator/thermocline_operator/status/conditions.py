@@ -1,32 +1,15 @@
 """Every condition, by its table: each function answers one, without a look at the others but where it says so."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from thermocline_common.spec.models import EvictorMode, Mode, Spec, TierSpec, WorkMode
+from thermocline_common.spec.models import Mode, Spec, TierSpec, WorkMode
 from thermocline_operator.plan.labels import Component
 from thermocline_operator.status import policies
+from thermocline_operator.status.complaints import degraded
 from thermocline_operator.status.facts import Ending, Facts
 from thermocline_operator.status.reasons import ConditionType, Reason
-
-LAG_LIMIT_SECONDS: Final = 30.0
-MAX_MESSAGE: Final = 2_000
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """``status`` None: not known."""
-
-    status: bool | None
-    reason: Reason
-    message: str
-
-    @property
-    def text(self) -> Literal["True", "False", "Unknown"]:
-        """As it stands in the API."""
-        return "Unknown" if self.status is None else "True" if self.status else "False"
-
+from thermocline_operator.status.verdicts import LAG_LIMIT_SECONDS, MAX_MESSAGE, Verdict
 
 _NOT_HEARD: Final = "no service has told about it in the last 30 s"
 UNKNOWN: Final = Verdict(None, Reason.NOT_HEARD, _NOT_HEARD)
@@ -36,7 +19,7 @@ def decide(facts: Facts) -> dict[ConditionType, Verdict]:
     """Every condition, in the order in which they are shown."""
     found = {kind: decider(facts) for kind, decider in _DECIDERS.items()}
     found[ConditionType.READY] = _ready(facts, found)
-    found[ConditionType.DEGRADED] = _degraded(facts)
+    found[ConditionType.DEGRADED] = degraded(facts, found[ConditionType.EVICTION_SAFE])
     return {kind: _bounded(found[kind]) for kind in ConditionType}
 
 
@@ -189,6 +172,13 @@ def _credentials(facts: Facts) -> Verdict:
         for tier, status in (report.get("tiers") or {}).items()
         if "log-in was refused" in str(status.get("error"))
     }
+    refused |= {
+        f"{component}: {text}"
+        for component in Component
+        for report in facts.reports(component)
+        for text in (report.get("problems") or {}).values()
+        if "Authentication failed" in str(text)
+    }
     if refused:
         return Verdict(False, Reason.LOG_IN_REFUSED, "; ".join(sorted(refused)))
     if facts.spec is None or not any(t.credentials_secret_ref for t in _tiers(facts.spec)):
@@ -254,6 +244,11 @@ def _feeder(facts: Facts) -> Verdict:
         return Verdict(False, Reason.SERVICE_PAUSED, "spec.feeder.mode is Paused")
     if not facts.reports(Component.FEEDER):
         return UNKNOWN
+    for report in facts.reports(Component.FEEDER):
+        # The lag of a replay that is interrupted says nothing: nobody reads what there is to replay.
+        text = (report.get("problems") or {}).get("replay")
+        if text is not None:
+            return Verdict(False, Reason.NOT_REPLAYING, str(text))
     own = facts.own(Component.FEEDER)
     lag = own.get("lagSeconds")
     if not isinstance(lag, int | float):
@@ -293,82 +288,6 @@ def _eviction(facts: Facts) -> Verdict:
     if over:
         return Verdict(False, Reason.UNCONFIRMED, ", ".join(sorted(over)))
     return Verdict(True, Reason.CONFIRMED, "nothing differed")
-
-
-def _degraded(facts: Facts) -> Verdict:
-    found = list(_complaints(facts))
-    if not found:
-        return Verdict(False, Reason.NOTHING_WRONG, "nothing needs attention")
-    reason = found[0][0]
-    return Verdict(True, reason, "; ".join(dict.fromkeys(text for _, text in found)))
-
-
-def _complaints(facts: Facts) -> list[tuple[Reason, str]]:
-    """What needs attention, the gravest first."""
-    found: list[tuple[Reason, str]] = []
-    eviction = _eviction(facts)
-    if eviction.status is False:
-        found.append((eviction.reason, eviction.message))
-    feeder_own = facts.own(Component.FEEDER)
-    if feeder_own.get("quarantined"):
-        found.append(
-            (Reason.QUARANTINE, f"the archive refuses {feeder_own['quarantined']} documents")
-        )
-    found += _told(facts)
-    lag = feeder_own.get("lagSeconds")
-    if isinstance(lag, int | float) and lag > LAG_LIMIT_SECONDS:
-        found.append((Reason.LAGGING, f"the archive is {policies.lag_text(lag)} behind"))
-    foreign = {n: c for n, c in (feeder_own.get("foreignWrites") or {}).items() if c}
-    if foreign:
-        text = ", ".join(f"{n}: {c}" for n, c in sorted(foreign.items()))
-        found.append((Reason.FOREIGN_WRITES, f"writes that reached the archive directly: {text}"))
-    if facts.expiring:
-        found.append((Reason.CERTIFICATE_EXPIRES, f"renew {', '.join(facts.expiring)}"))
-    found += [
-        (Reason.POD_FAILS, f"{pod.name}: {pod.trouble[0]}: {pod.trouble[1]}")
-        for pod in facts.pods
-        if pod.trouble is not None and not pod.leaving
-    ]
-    found += [
-        (Reason.POD_FAILS, f"pods of {d.component} can't be made: {d.failure}")
-        for d in facts.deployments
-        if d.failure is not None
-    ]
-    if facts.spec is not None and not facts.spec.paused:
-        found += [
-            (Reason.SERVICE_PAUSED, f"spec.{name}.mode is Paused")
-            for name, paused in (
-                ("feeder", facts.spec.feeder.mode is WorkMode.PAUSED),
-                ("warmer", facts.spec.warmer.mode is WorkMode.PAUSED),
-                ("evictor", facts.spec.evictor.mode is EvictorMode.PAUSED),
-            )
-            if paused
-        ]
-    return found
-
-
-_OWN_REASONS: Final = (
-    ("verify ", Reason.ANSWERS_DIFFER),
-    ("window", Reason.WRITES_SLOWED),
-    ("topology", Reason.TAGS_UNMATCHED),
-)
-_ELSEWHERE: Final = ("state ", "mismatch ", "foreign ", "paused", "archive", "fast")
-"""Problems of services that have a condition of their own."""
-
-
-def _told(facts: Facts) -> list[tuple[Reason, str]]:
-    found: list[tuple[Reason, str]] = []
-    for component in Component:
-        for report in facts.reports(component):
-            for key, text in sorted((report.get("problems") or {}).items()):
-                if key.startswith(_ELSEWHERE):
-                    continue
-                reason = next(
-                    (r for start, r in _OWN_REASONS if key.startswith(start)),
-                    Reason.SERVICE_PROBLEM,
-                )
-                found.append((reason, f"{component}: {text}"))
-    return sorted(found, key=lambda item: item[0] is Reason.SERVICE_PROBLEM)
 
 
 _DECIDERS: Final[dict[ConditionType, Callable[[Facts], Verdict]]] = {

@@ -15,9 +15,10 @@ from thermocline_common.spec.resource_status import (
 from thermocline_operator.plan import labels
 from thermocline_operator.plan.labels import Component
 from thermocline_operator.status import policies
-from thermocline_operator.status.conditions import Verdict, decide
+from thermocline_operator.status.conditions import decide
 from thermocline_operator.status.facts import Ending, Facts
 from thermocline_operator.status.reasons import ConditionType, Phase, Reason
+from thermocline_operator.status.verdicts import Verdict
 
 NUMBERS_SECONDS: Final = 15.0
 """Numbers and texts alone are written at most this often."""

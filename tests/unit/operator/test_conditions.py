@@ -227,6 +227,15 @@ CASES: dict[str, tuple[dict[str, Any], dict[C, tuple[bool | None, Reason]], Phas
         {C.DEGRADED: (True, Reason.ANSWERS_DIFFER)},
         Phase.DEGRADED,
     ),
+    "replay is interrupted": (
+        with_pods(told(Component.FEEDER, FEEDER, replay="tried again: Authentication failed.")),
+        {
+            C.FEEDER_CAUGHT_UP: (False, Reason.NOT_REPLAYING),
+            C.CREDENTIALS_VALID: (False, Reason.LOG_IN_REFUSED),
+            C.DEGRADED: (True, Reason.NOT_REPLAYING),
+        },
+        Phase.DEGRADED,
+    ),
     "tags that no member has": (
         with_pods(told(Component.PROXY, {}, topology="no member of the archive has rack=9")),
         {
