@@ -67,6 +67,7 @@ _OWN_REASONS: Final = (
     ("window", Reason.WRITES_SLOWED),
     ("topology", Reason.TAGS_UNMATCHED),
     ("replay", Reason.NOT_REPLAYING),
+    ("barrier", Reason.LAGGING),
 )
 _ELSEWHERE: Final = ("state ", "mismatch ", "foreign ", "paused", "archive", "fast")
 """Problems of services that have a condition of their own."""

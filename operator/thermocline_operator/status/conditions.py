@@ -249,6 +249,11 @@ def _feeder(facts: Facts) -> Verdict:
         text = (report.get("problems") or {}).get("replay")
         if text is not None:
             return Verdict(False, Reason.NOT_REPLAYING, str(text))
+    for report in facts.reports(Component.PROXY):
+        # Whatever the feeder says of itself: readers wait for it in vain.
+        text = (report.get("problems") or {}).get("barrier")
+        if text is not None:
+            return Verdict(False, Reason.LAGGING, str(text))
     own = facts.own(Component.FEEDER)
     lag = own.get("lagSeconds")
     if not isinstance(lag, int | float):

@@ -236,6 +236,11 @@ CASES: dict[str, tuple[dict[str, Any], dict[C, tuple[bool | None, Reason]], Phas
         },
         Phase.DEGRADED,
     ),
+    "readers wait in vain": (
+        with_pods(told(Component.PROXY, {}, barrier="the archive didn't catch up within 60 s")),
+        {C.FEEDER_CAUGHT_UP: (False, Reason.LAGGING), C.DEGRADED: (True, Reason.LAGGING)},
+        Phase.DEGRADED,
+    ),
     "tags that no member has": (
         with_pods(told(Component.PROXY, {}, topology="no member of the archive has rack=9")),
         {
