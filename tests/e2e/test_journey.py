@@ -339,10 +339,13 @@ def test_a_deletion_waits_for_the_archive_and_says_so(
         )
     cluster.kubectl("-n", shop.namespace, "delete", "trs", shop.name, "--wait=false")
     shop.wait_for_row(PHASE="Draining", seconds=90)
-    wait_until("the status says what is waited for", lambda: shop.status().get("blockedOn"), 90)
-    text = shop.described()
-    assert "thermocline.io/force-delete" in text, text
-    time.sleep(20)
+    wait_until(
+        "it says how to delete all the same",
+        lambda: "thermocline.io/force-delete" in shop.described(),
+        180,
+        2,
+    )
+    assert shop.status()["blockedOn"]
     assert shop.get() is not None, "it is never released by time alone"
 
 
