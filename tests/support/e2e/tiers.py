@@ -24,6 +24,8 @@ DATABASE: Final = "shop"
 _START: Final = """
 set -e
 install -m 400 /keys/key /data/db/key.file
+# A mongod that doesn't find itself under its name when it starts is never a member again.
+until getent hosts "$HOST" | grep -q "^$ADDRESS "; do sleep 0.2; done
 exec mongod --replSet "$SET" --bind_ip_all --auth --keyFile /data/db/key.file \
   --tlsMode preferTLS --tlsCertificateKeyFile /keys/server.pem --tlsCAFile /keys/ca.crt \
   --tlsAllowConnectionsWithoutCertificates --wiredTigerCacheSizeGB 0.25 --oplogSize 200
@@ -114,7 +116,11 @@ class Member:
             "name": "mongod",
             "image": "localhost/mongod:6.0.5",
             "command": ["sh", "-c", _START],
-            "env": [{"name": "SET", "value": self.name}],
+            "env": [
+                {"name": "SET", "value": self.name},
+                {"name": "HOST", "value": self.host.partition(":")[0]},
+                {"name": "ADDRESS", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+            ],
             # Or it would get next to nothing beside pods that ask for some.
             "resources": {"requests": {"cpu": "100m"}},
             "readinessProbe": {"tcpSocket": {"port": 27017}, "periodSeconds": 1},
