@@ -187,8 +187,12 @@ class FeederService:
 
     async def _work(self, context: Context, parts: Parts, measures: Measures) -> None:
         async with asyncio.TaskGroup() as group:
+            over = asyncio.Event()
+            replay = group.create_task(parts.replay.run())
+            replay.add_done_callback(lambda _: over.set())
             tasks = [
-                group.create_task(parts.replay.run()),
+                replay,
+                group.create_task(_must_not_end(over)),
                 group.create_task(self._beat(context, parts)),
                 group.create_task(self._publish_lease(context)),
                 group.create_task(self._after_opening(parts, parts.states.run)),
@@ -374,3 +378,9 @@ async def _end(task: asyncio.Task[None]) -> None:
 
 def _short(error: Exception) -> str:
     return str(error).split(", Timeout:")[0].split(", full error:")[0][:300]
+
+
+async def _must_not_end(over: asyncio.Event) -> None:
+    """Ends the process where replay ended by itself: a task that ends cancelled is no error to its group."""
+    await over.wait()
+    raise RuntimeError("replay has ended by itself")
