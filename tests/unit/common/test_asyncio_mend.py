@@ -7,7 +7,6 @@ import pytest
 
 from thermocline_common import asyncio_mend
 
-
 Mended: Any = type(
     "Mended",
     (asyncio.Timeout,),
