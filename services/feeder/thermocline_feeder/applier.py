@@ -156,7 +156,7 @@ class Applier:
                 attempt.guess_no_more()
                 self.known.clear()
                 labels = (error.details or {}).get("errorLabels", ())
-                what = after_writing(error.code, labels)
+                what = after_writing(error.code, labels, str(error))
                 if error.code in (Code.TransactionTooLargeForCache, 290):
                     what = Writing.PARTS
                 if what is Writing.PARTS and self._halve(attempt):
@@ -231,7 +231,7 @@ class Applier:
     async def _after_refusal(
         self, prepared: Prepared, attempt: _Attempt, refusal: writer.Refused, retries: int
     ) -> int:
-        what = after_writing(refusal.code)
+        what = after_writing(refusal.code, text=str(refusal))
         key = refusal.key
         if what is Writing.RETRY:
             return await self._pause(retries, refusal)
@@ -251,7 +251,8 @@ class Applier:
         self, attempt: _Attempt, refusal: writer.RefusedWhole, retries: int
     ) -> int:
         error = refusal.error
-        what = after_writing(error.code, (error.details or {}).get("errorLabels", ()))
+        labels = (error.details or {}).get("errorLabels", ())
+        what = after_writing(error.code, labels, str(error))
         if error.code in (Code.TransactionTooLargeForCache, 290):
             what = Writing.PARTS
         if what is Writing.PARTS and self._halve(attempt):
@@ -290,7 +291,8 @@ class Applier:
                     error.code if isinstance(error, writer.Refused) else int(error.error.code or 0)
                 )
                 given_up = attempt.rounds > CONFLICT_ROUNDS
-                if given_up or after_writing(code) is Writing.QUARANTINE:
+                what = after_writing(code, text=str(error))
+                if what is Writing.QUARANTINE or (given_up and what is not Writing.RETRY):
                     self._refuse(attempt, (namespace, group[0].id), code, str(error))
 
     async def _resolve_conflict(

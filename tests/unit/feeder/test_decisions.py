@@ -156,6 +156,10 @@ def test_after_writing(code: int | None, what: Writing) -> None:
 
 def test_a_full_disk_is_waited_for_and_no_documents_fault() -> None:
     assert after_writing(14031) is Writing.RETRY
+    of_an_index = "WiredTigerIndexStandard::_insert: index: t_1; uri: x 28: No space left on device"
+    assert after_writing(8, text=of_an_index) is Writing.RETRY
+    assert after_writing(8, text="something else") is Writing.QUARANTINE
+    assert after_writing(121, text="No space left on device") is Writing.QUARANTINE
 
 
 def test_a_transient_transaction_error_is_never_a_refusal() -> None:

@@ -38,6 +38,7 @@ class Writing(Enum):
     STOP = "stop"
 
 
+_UNKNOWN_ERROR = 8
 _RESYNC = frozenset({Code.ChangeStreamHistoryLost, Code.CappedPositionLost})
 _LATER = frozenset({Code.SnapshotTooOld, Code.SnapshotUnavailable})
 _REOPEN = frozenset(
@@ -53,6 +54,9 @@ _PASSING = NOT_PRIMARY | frozenset(
         # TransactionExceededLifetimeLimitSeconds, SocketException
     }
 )  # fmt: skip
+_OF_THE_DISK = ("No space left on device", "Input/output error")
+"""MongoDB 6.0.5 answers a statement that its storage couldn't carry out with 8 (UnknownError) and the system's
+own words, before it ends itself: no document's fault."""
 _PERSON = frozenset({Code.Unauthorized, Code.AuthenticationFailed})
 
 
@@ -75,8 +79,8 @@ def after_reading(code: int | None, labels: Iterable[str] = ()) -> Reading:
     return Reading.RETRY
 
 
-def after_writing(code: int | None, labels: Iterable[str] = ()) -> Writing:
-    """``code``: of a statement or of the whole command; None for a broken connection.
+def after_writing(code: int | None, labels: Iterable[str] = (), text: str = "") -> Writing:
+    """``code``: of a statement or of the whole command; None for a broken connection. ``text``: the error's.
 
     What isn't known to pass by itself is a lasting refusal: it is narrowed down to the documents
     that cause it, and never waited for.
@@ -87,6 +91,8 @@ def after_writing(code: int | None, labels: Iterable[str] = ()) -> Writing:
         return Writing.RETRY
     if code == Code.TransactionTooLargeForCache:
         return Writing.PARTS
+    if code == _UNKNOWN_ERROR and any(words in text for words in _OF_THE_DISK):
+        return Writing.RETRY
     if code == Code.DuplicateKey:
         return Writing.CONFLICT
     if code == Code.ImmutableField:
