@@ -2,17 +2,16 @@
 
 import asyncio
 import struct
-import threading
 from collections.abc import Coroutine
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from support.mongod import ReplicaSet
+from support.relay import Ends, Relay
 
 _LENGTH: Final = struct.Struct("<i")
 
 
-class TruncatingRelay:
+class TruncatingRelay(Relay):
     """``with TruncatingRelay(port) as relay``: listens on ``relay.port``. Bytes pass, until :meth:`arm`.
 
     Then the reply to the next requests that hold given bytes ends after some bytes of it, and its
@@ -20,14 +19,12 @@ class TruncatingRelay:
     """
 
     def __init__(self, target: int) -> None:
+        super().__init__()
         self.target = target
-        self.port = 0
         self.truncated = 0
         self._marker = b""
         self._keep = 0.0
         self._times = 0
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
     def arm(self, marker: bytes, keep: float, times: int = 1) -> None:
         """Truncate replies to ``times`` requests that hold ``marker``, after ``keep`` bytes; below 1: after
@@ -38,30 +35,18 @@ class TruncatingRelay:
         """Let everything pass."""
         self._times = 0
 
-    async def _serve(self) -> None:
-        self._server = await asyncio.start_server(self._relay, "127.0.0.1", 0, limit=1 << 26)
-        self.port = int(self._server.sockets[0].getsockname()[1])
+    async def connect(self) -> Ends:
+        """The target."""
+        return await asyncio.open_connection("127.0.0.1", self.target)
 
-    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            there, here = await asyncio.open_connection("127.0.0.1", self.target)
-        except OSError:
-            writer.transport.abort()
-            return
+    def copies(
+        self, client: Ends, server: Ends
+    ) -> tuple[Coroutine[Any, Any, None], Coroutine[Any, Any, None]]:
+        """As of :class:`Relay`, message by message, as far as they may go."""
         doomed: set[bytes] = set()
-        copies = [
-            asyncio.create_task(self._requests(reader, here, doomed)),
-            asyncio.create_task(self._replies(there, writer, doomed)),
-        ]
-        try:
-            await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for copy in copies:
-                copy.cancel()
-            writer.close()  # what was written is sent first
-            here.transport.abort()
-            await asyncio.gather(*copies, return_exceptions=True)
-            await asyncio.sleep(0)  # transports close in the next turn
+        return self._requests(client[0], server[1], doomed), self._replies(
+            server[0], client[1], doomed
+        )
 
     async def _requests(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, doomed: set[bytes]
@@ -85,33 +70,6 @@ class TruncatingRelay:
                 return
             writer.write(message)
             await writer.drain()
-
-    def _call(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        self._call(self._serve())
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        async def end() -> None:
-            self._server.close()
-            tasks = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await asyncio.sleep(0.05)
-
-        self._call(end())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
-        self._loop.close()
 
 
 class RelayedSet(ReplicaSet):

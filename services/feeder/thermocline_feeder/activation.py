@@ -1,8 +1,9 @@
 """A namespace goes to ``Active``: the fast tier takes its writes from then on."""
 
+import asyncio
 import logging
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from bson.binary import Binary
 
@@ -14,6 +15,10 @@ from thermocline_feeder.registry import Pair
 from thermocline_feeder.switch import Blocked, Switch, archive_now
 
 log = logging.getLogger(__name__)
+
+WATCHED_FOR: Final = 0.25
+"""Seconds at least in which nobody may write to the paused collection: a writer that goes round the proxy
+every few milliseconds would otherwise fall between two steps on a quick machine."""
 
 
 @dataclass(slots=True)
@@ -35,6 +40,8 @@ class Activation:
         await self.switch.wait_lease()
         await waits.writes_ended(self.switch.tiers.archive, namespace)
         quiet_from, _ = await archive_now(self.switch.tiers.archive, namespace)
+        clock = asyncio.get_running_loop().time
+        enough = clock() + WATCHED_FOR
         await self.switch.hold("drop")
         await self._empty_fast(paused)
         await self.switch.hold("create")
@@ -47,6 +54,7 @@ class Activation:
                 self.switch.tiers.fast, namespace, archive.options, indexes
             )
         await self.switch.remove_records(paused)
+        await asyncio.sleep(max(enough - clock(), 0))
         time, cluster_time = await archive_now(self.switch.tiers.archive, namespace)
         foreign = await writes_since(self.switch.tiers.archive, namespace, quiet_from, time)
         if foreign:
