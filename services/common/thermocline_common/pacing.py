@@ -69,10 +69,13 @@ LEAST_REST: Final = 0.25
 MOST_REST: Final = 30.0
 """Background work goes on for a thirtieth of the time, whatever it costs: warming must end some day."""
 CLOSE: Final = 1.4
-FIRST_REST: Final = 4.0
-"""Where nothing is known yet: seconds later it is known that an archive in memory minds nothing, while one
-at its disk's limit has readers who would notice a full start for as long as that takes."""
-FIRST_OPEN: Final = 0.93
+FIRST_REST: Final = 16.0
+"""Where nothing is known yet: half a minute later it is known that an archive in memory minds nothing, while
+one at its disk's limit has readers who would notice a full start for as long as that takes."""
+FIRST_OPEN: Final = 0.97
+FIRST_CLOSE: Final = 3.0
+"""At the first read that was held up: it may have taken a dozen probes to meet one, and all that time the
+throttle went on opening."""
 LONGEST_PAUSE: Final = 5.0
 LEAST_PIECE: Final = 10
 REPLAY_BACKLOG: Final = 200
@@ -122,7 +125,8 @@ class Throttle:
         those that would have been slow anyway, and a few by our work.
         """
         if slow:
-            return Throttle(min(MOST_REST, max(LEAST_REST, self.rest * CLOSE)))
+            close = CLOSE if self.met else FIRST_CLOSE
+            return Throttle(min(MOST_REST, max(LEAST_REST, self.rest * close)))
         if not self.met:
             rest = self.rest * FIRST_OPEN
             return Throttle(rest, met=False) if rest >= LEAST_REST else Throttle()

@@ -53,10 +53,10 @@ class Rationed:
 class World:
     """An application whose reads come by chance, so many a second; and probes that learn, if any."""
 
-    def __init__(self, disk: Disk, per_second: float, probing: bool) -> None:
+    def __init__(self, disk: Disk, per_second: float, probing: bool, seed: int = 5) -> None:
         self.disk = disk
         self.per_second = per_second
-        self.chance = random.Random(5)
+        self.chance = random.Random(seed)
         self.taken: list[tuple[float, float]] = []
         self.arrival = self.chance.expovariate(per_second)
         self.probe = 0.1 if probing else float("inf")
@@ -129,6 +129,18 @@ def test_readers_notice_work_that_does_not(disk: Callable[[], Disk]) -> None:
     paused, _ = play(disk, 40.0, work=False)
     working, _ = play(disk, 40.0, work=True, yielding=False)
     assert working > 1.2 * paused
+
+
+@pytest.mark.parametrize("per_second", [40.0, 120.0, 200.0])
+def test_readers_hardly_notice_the_start(per_second: float) -> None:
+    held_up = total = 0
+    for seed in range(10):
+        world = World(Rationed(), per_second, True, seed)
+        world.work(30)
+        world.until(30)
+        held_up += sum(took > 2 * READ_SECONDS for _, took in world.taken)
+        total += len(world.taken)
+    assert held_up / total < 0.02
 
 
 def test_an_archive_in_memory_is_worked_with_at_full_speed() -> None:
