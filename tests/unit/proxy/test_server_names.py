@@ -29,10 +29,12 @@ class Member:
 
     def __init__(self) -> None:
         self.names: list[str | None] = []
+        self.came = asyncio.Event()
         self.port = 0
 
     def asked(self, _: object, name: str | None, __: ssl.SSLContext) -> None:
         self.names.append(name)
+        self.came.set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
@@ -108,8 +110,7 @@ async def test_a_services_own_client_asks_for_it_too(member: Member, tmp_path: P
     async with client:
         ping = asyncio.create_task(client.admin.command("ping"))
         async with asyncio.timeout(30):
-            while not member.names:
-                await asyncio.sleep(0.01)
+            await member.came.wait()
         ping.cancel()
         await asyncio.gather(ping, return_exceptions=True)
     assert set(member.names) == {"localhost"}
