@@ -195,7 +195,8 @@ class End(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         slow = self.link.effect is Effect.SLOW
         wait = self.link.relay.delay.uniform(0.01, 0.25) if slow else self.link.delay
-        self._due = max(self._due, loop.time() + wait)
+        # Later than the one before: a heap of timers may turn equal ones round.
+        self._due = max(self._due + 1e-6, loop.time() + wait)
         loop.call_at(self._due, self._deliver, data, self._due)
 
     def _deliver(self, data: bytes, due: float) -> None:
