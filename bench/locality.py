@@ -25,6 +25,7 @@ from support.chaos.links import Links  # noqa: E402
 from support.mongod import ReplicaSet  # noqa: E402
 from support.processes import wait_until  # noqa: E402
 from support.services import Thermocline  # noqa: E402
+from thermocline_common import names  # noqa: E402
 
 FAR_SECONDS, NEAR_SECONDS = 0.075, 0.0005
 """One way."""
@@ -118,6 +119,13 @@ async def measure(
     return ratio >= LEAST_RATIO
 
 
+def published(archive: ReplicaSet) -> bool:
+    """Whether the feeder has published a lease."""
+    with archive.client() as client:
+        found = client[names.DATABASE][names.CHECKPOINT].find_one({"_id": names.CHECKPOINT_ID})
+        return bool(found and found.get("lease"))
+
+
 def main() -> int:
     """Run it; the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -131,7 +139,10 @@ def main() -> int:
             collection.insert_many([{"_id": n, "text": "x" * 1_000} for n in range(DOCUMENTS)])
         thermocline = Thermocline(fast, archive, [], lease="5s")
         try:
-            thermocline.start(only=("proxy",))  # nothing is tiered here
+            # Nothing is tiered here. Without a feeder nobody publishes a lease, and proxies make do with one
+            # second, which is no more than renewing it takes over this distance.
+            thermocline.start(only=("proxy", "feeder"))
+            wait_until("a published lease", lambda: published(archive))
             proxy = thermocline.services["proxy"]
             wait_until(
                 "three members",
