@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import random
 from collections.abc import Awaitable
 from typing import Any, Final, TypeAlias, TypeVar
@@ -13,7 +12,7 @@ from pymongo.errors import PyMongoError
 from thermocline_common.clock import Clock, monotonic
 from thermocline_common.id_range import between
 from thermocline_common.ids import DocId, wrap
-from thermocline_common.pacing import CAREFUL, Throttle, Usual
+from thermocline_common.pacing import CAREFUL, Courtesy, Throttle
 from thermocline_common.raw_reads import Client, run_raw
 
 PROBE_SECONDS: Final = 0.2
@@ -56,15 +55,17 @@ class ArchiveProbe:
         self._quiet = clock()
         self._settled = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self.usual = Usual()
-        self.throttle = throttle
+        self.courtesy = Courtesy.beginning(throttle)
+
+    @property
+    def throttle(self) -> Throttle:
+        """How long to rest, and how much to take at once."""
+        return self.courtesy.throttle
 
     async def beside(self, namespace: str, work: Awaitable[T]) -> T:
         """``work``'s result; meanwhile, and for a while after it, reads are timed now and then."""
         if self._clock() - self._worked > IDLE_SECONDS:
-            # What was learned may be of other documents, or of another load.
-            rest = max(self.throttle.rest, CAREFUL.rest)
-            self.throttle = dataclasses.replace(CAREFUL, rest=rest)
+            self.courtesy = self.courtesy.after_idling()
         self._working += 1
         self.works(namespace)
         try:
@@ -96,10 +97,9 @@ class ArchiveProbe:
         if seconds is None:
             return
         if not quiet:
-            slow = self.usual.is_slow(seconds)
-            self.throttle = self.throttle.adjusted(self.usual, slow=slow)
+            self.courtesy = self.courtesy.saw_beside(seconds)
         elif self._worked == worked and not self._working:
-            self.usual = self.usual.saw(seconds)
+            self.courtesy = self.courtesy.saw_alone(seconds)
             self._quiet = self._clock()
             self._settled.set()
 

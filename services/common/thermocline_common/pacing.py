@@ -1,7 +1,7 @@
 """How fast background work may go: a number of documents a second, or whatever leaves room. Pure."""
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Self
 
 AUTO: Final = "Auto"
 
@@ -55,6 +55,9 @@ def rest_seconds(pace: str | int, documents: int, took: float, latency: Latency)
 
 SLOW: Final = 2.0
 """A read that takes this multiple of the usual time was held up."""
+VERY_SLOW: Final = 5.0
+"""Where one read in ten takes twice the usual time by itself, three in a hundred more show in no such count;
+those that a disk makes wait for its next allowance take far longer than any does by itself."""
 HELD_UP_SHARE: Final = 0.001
 """Of the archive's reads, so many more may be held up while one of our services works: readers' 99th
 percentile is what they notice, and an average shows nothing of a disk that lets hundreds of reads pass
@@ -91,23 +94,26 @@ LONGEST_LAG_REST: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """What the archive's reads are like without us: ``seconds`` that one takes, ``chance`` of a slow one."""
+    """What the archive's reads are like without us: ``seconds`` that one takes, ``chance`` of a slow one,
+    which takes more than ``slow`` times as long."""
 
     seconds: float = 0.0
     chance: float = 0.0
+    slow: float = SLOW
 
     def saw(self, seconds: float) -> "Usual":
         """With one more read that our work didn't touch."""
         if not self.seconds:
-            return Usual(max(seconds, 1e-6), self.chance)
+            return replace(self, seconds=max(seconds, 1e-6))
         chance = self.chance + CHANCE_WEIGHT * (self.is_slow(seconds) - self.chance)
         # A read that was held up for long is one slow read, and no new average.
         bounded = min(seconds, 2 * SLOW * max(self.seconds, COST_FLOOR_SECONDS))
-        return Usual(self.seconds + USUAL_WEIGHT * (bounded - self.seconds), chance)
+        usual = self.seconds + USUAL_WEIGHT * (bounded - self.seconds)
+        return replace(self, seconds=usual, chance=chance)
 
     def is_slow(self, seconds: float) -> bool:
         """Whether a read took much longer; False as long as nothing is known."""
-        return bool(self.seconds) and seconds > SLOW * max(self.seconds, COST_FLOOR_SECONDS)
+        return bool(self.seconds) and seconds > self.slow * max(self.seconds, COST_FLOOR_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +123,8 @@ class Throttle:
     rest: float = 0.0
     met: bool = True
     """Whether work has ever held a read up. As long as it hasn't, the throttle opens fast."""
+    known: float = 0.0
+    """Down to here it opens fast: where it stood before work was idle."""
 
     def adjusted(self, usual: Usual, *, slow: bool) -> "Throttle":
         """After one more read at any moment while we work now and then: more rest where it was ``slow``.
@@ -129,9 +137,16 @@ class Throttle:
             return Throttle(min(MOST_REST, max(LEAST_REST, self.rest * close)))
         if not self.met:
             rest = self.rest * FIRST_OPEN
-            return Throttle(rest, met=False) if rest >= LEAST_REST else Throttle()
+            if rest <= self.known:
+                return Throttle(self.known)
+            return replace(self, rest=rest) if rest >= LEAST_REST else Throttle()
         opened = self.rest * CLOSE ** -(HELD_UP_SHARE + CHANCE_AGAIN * usual.chance)
         return Throttle(opened if opened >= LEAST_REST / 2 else 0.0)
+
+    def after_idling(self) -> "Throttle":
+        """To go on with after a while without work: what was learned may be of another load."""
+        known = self.rest if self.met else self.known
+        return Throttle(max(self.rest, FIRST_REST), met=False, known=known)
 
     def piece(self, most: int) -> int:
         """Documents to take at once. They shrink faster than rests grow: what a disk allows at once
@@ -145,6 +160,40 @@ class Throttle:
 
 CAREFUL: Final = Throttle(FIRST_REST, met=False)
 """To begin with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Courtesy:
+    """What reads of the archive teach: one throttle by those held up, one by those held up badly."""
+
+    learned: tuple[tuple[Usual, Throttle], ...]
+
+    @classmethod
+    def beginning(cls, throttle: Throttle = CAREFUL) -> Self:
+        """Where nothing is known yet."""
+        return cls(tuple((Usual(slow=slow), throttle) for slow in (SLOW, VERY_SLOW)))
+
+    @property
+    def throttle(self) -> Throttle:
+        """The one that counts: where more rest is needed."""
+        return max((throttle for _, throttle in self.learned), key=lambda one: one.rest)
+
+    def saw_alone(self, seconds: float) -> "Courtesy":
+        """With one more read that our work didn't touch."""
+        return Courtesy(tuple((usual.saw(seconds), throttle) for usual, throttle in self.learned))
+
+    def saw_beside(self, seconds: float) -> "Courtesy":
+        """With one more read at any moment while we work now and then."""
+        return Courtesy(
+            tuple(
+                (usual, throttle.adjusted(usual, slow=usual.is_slow(seconds)))
+                for usual, throttle in self.learned
+            )
+        )
+
+    def after_idling(self) -> "Courtesy":
+        """To go on with after a while without work."""
+        return Courtesy(tuple((usual, one.after_idling()) for usual, one in self.learned))
 
 
 def lag_rest(lag: float) -> float:

@@ -12,7 +12,7 @@ from typing import Protocol
 import pytest
 
 from thermocline_common.archive_probe import PROBE_SECONDS, SETTLED_SECONDS, UNSETTLED_SECONDS
-from thermocline_common.pacing import CAREFUL, Throttle, Usual
+from thermocline_common.pacing import Courtesy, Throttle
 
 READ_SECONDS = 0.0025
 """400 reads a second."""
@@ -50,6 +50,18 @@ class Rationed:
         return max(now, piece / 10) + READ_SECONDS / 5
 
 
+class Uneven(Rationed):
+    """By itself, one read in ten takes twice as long as usual, or thrice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.chance = random.Random(3)
+
+    def read(self, now: float) -> float:
+        more = READ_SECONDS * self.chance.uniform(2.0, 3.0) if self.chance.random() < 0.1 else 0.0
+        return super().read(now) + more
+
+
 class World:
     """An application whose reads come by chance, so many a second; and probes that learn, if any."""
 
@@ -60,9 +72,14 @@ class World:
         self.taken: list[tuple[float, float]] = []
         self.arrival = self.chance.expovariate(per_second)
         self.probe = 0.1 if probing else float("inf")
-        self.usual, self.throttle = Usual(), CAREFUL if probing else Throttle()
+        self.courtesy = Courtesy.beginning()
+        self.fixed = None if probing else Throttle()
         self.worked = 0.0
         self.alone = 0.0
+
+    @property
+    def throttle(self) -> Throttle:
+        return self.courtesy.throttle if self.fixed is None else self.fixed
 
     def until(self, now: float) -> None:
         """Everything that others do until now."""
@@ -73,11 +90,10 @@ class World:
                 continue
             seconds = self.disk.read(self.probe) - self.probe
             if self.probe - self.worked > SETTLED_SECONDS:
-                self.usual = self.usual.saw(seconds)
+                self.courtesy = self.courtesy.saw_alone(seconds)
                 self.alone = self.probe
             else:
-                slow = self.usual.is_slow(seconds)
-                self.throttle = self.throttle.adjusted(self.usual, slow=slow)
+                self.courtesy = self.courtesy.saw_beside(seconds)
             self.probe += PROBE_SECONDS * 2 * self.chance.random()
 
     def work(self, end: float) -> int:
@@ -114,7 +130,7 @@ def play(
 
 
 @pytest.mark.parametrize("per_second", [40.0, 120.0, 200.0])
-@pytest.mark.parametrize("disk", [Queue, Rationed])
+@pytest.mark.parametrize("disk", [Queue, Rationed, Uneven])
 def test_readers_hardly_notice_work_that_gives_way(
     disk: Callable[[], Disk], per_second: float
 ) -> None:
@@ -124,7 +140,7 @@ def test_readers_hardly_notice_work_that_gives_way(
     assert documents > 900 * 4  # and yet it goes on
 
 
-@pytest.mark.parametrize("disk", [Queue, Rationed])
+@pytest.mark.parametrize("disk", [Queue, Rationed, Uneven])
 def test_readers_notice_work_that_does_not(disk: Callable[[], Disk]) -> None:
     paused, _ = play(disk, 40.0, work=False)
     working, _ = play(disk, 40.0, work=True, yielding=False)
