@@ -1,4 +1,4 @@
-"""The program ``thermocline``: checks manifests and connection strings, explains where commands go, releases namespaces."""
+"""The program ``thermocline``: checks manifests and connection strings, explains where commands go, tells how a resource is."""
 
 import dataclasses
 import datetime as dt
@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from pymongo.errors import PyMongoError
 
-from thermocline_cli import output
+from thermocline_cli import cluster, output
 from thermocline_cli.checking import check_text
 from thermocline_cli.commands import CommandTextError, parse_command
 from thermocline_cli.explain import assume, explain as explain_command
@@ -39,6 +39,7 @@ app = typer.Typer(
 
 uri_app = typer.Typer(help="Connection strings.", no_args_is_help=True)
 app.add_typer(uri_app, name="uri")
+cluster.register(app)
 
 
 class Format(enum.StrEnum):
@@ -262,8 +263,9 @@ def _floor(text: str, now: dt.datetime) -> dt.datetime:
 
 
 def main() -> None:
-    """Entry point."""
-    app(prog_name="thermocline")
+    """Entry point; under the name ``kubectl-thermocline`` a plugin of kubectl."""
+    plugin = Path(sys.argv[0]).name.startswith("kubectl-")
+    app(prog_name="kubectl thermocline" if plugin else "thermocline")
 
 
 if __name__ == "__main__":

@@ -10,8 +10,7 @@ from typing import Any, Final
 import aiohttp
 
 from thermocline_common.clock import monotonic
-from thermocline_operator.plan.pods import ADMIN_PORT
-from thermocline_operator.status.objects import component_of
+from thermocline_operator.status.objects import admin_ports, as_one, component_of
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +28,7 @@ class Heard:
 class Reporter:
     """Remembers the last report of each pod, by the pod's uid."""
 
-    def __init__(self, port: int = ADMIN_PORT) -> None:
-        self._port = port
+    def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
         self._heard: dict[str, Heard] = {}
 
@@ -60,15 +58,18 @@ class Reporter:
             return
         began = monotonic()
         try:
-            report = await self._fetch(str(address))
+            # A pod of several processes is as well heard of as the one that answers least.
+            told = await asyncio.gather(
+                *(self._fetch(str(address), port) for port in admin_ports(pod))
+            )
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             log.debug("no report", extra={"pod": pod["metadata"]["name"], "error": str(error)})
             return
         # An address is used again: another resource's pod may have it by now.
-        if report.get("service") == component.value and report.get("uid") == resource_uid:
-            self._heard[pod["metadata"]["uid"]] = Heard(report, began)
+        if all(r.get("service") == component.value and r.get("uid") == resource_uid for r in told):
+            self._heard[pod["metadata"]["uid"]] = Heard(as_one(told), began)
 
-    async def _fetch(self, address: str) -> dict[str, Any]:
+    async def _fetch(self, address: str, port: int) -> dict[str, Any]:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 timeout=aiohttp.ClientTimeout(total=TIMEOUT),
@@ -76,7 +77,7 @@ class Reporter:
                 connector=aiohttp.TCPConnector(limit=50, force_close=True),
             )
         host = f"[{address}]" if ":" in address else address
-        async with self._session.get(f"http://{host}:{self._port}/status") as response:
+        async with self._session.get(f"http://{host}:{port}/status") as response:
             if response.status != 200:
                 raise ValueError(f"status {response.status}")
             raw = await response.read()

@@ -181,7 +181,7 @@ class FakeReporter(Reporter):
         super().__init__()
         self.answers: dict[str, dict[str, Any]] = {}
 
-    async def _fetch(self, address: str) -> dict[str, Any]:
+    async def _fetch(self, address: str, port: int) -> dict[str, Any]:
         if address not in self.answers:
             raise TimeoutError
         return copy.deepcopy(self.answers[address])

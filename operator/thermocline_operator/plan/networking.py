@@ -8,7 +8,7 @@ from thermocline_common.uri.options import Place
 from thermocline_operator.plan import labels
 from thermocline_operator.plan.labels import Component
 from thermocline_operator.plan.objects import make
-from thermocline_operator.plan.pods import ADMIN_PORT, MONGODB_PORT
+from thermocline_operator.plan.pods import ADMIN_PORT, MONGODB_PORT, workers
 from thermocline_operator.plan.settings import PodSettings
 from thermocline_operator.plan.source import Resource
 
@@ -73,12 +73,14 @@ def network_policy(resource: Resource, settings: PodSettings) -> dict[str, Any]:
     ports = _tier_ports(resource)
     if ports:
         outside["ports"] = [{"protocol": "TCP", "port": port} for port in ports]
+    last = ADMIN_PORT + workers(resource, Component.PROXY) - 1
+    admin: dict[str, Any] = {"protocol": "TCP", "port": ADMIN_PORT}
+    if last > ADMIN_PORT:
+        admin["endPort"] = last
     body["spec"] = {
         "podSelector": {"matchLabels": labels.selector(resource.name)},
         "policyTypes": ["Ingress", "Egress"],
-        "ingress": [
-            {"ports": [{"protocol": "TCP", "port": port} for port in (MONGODB_PORT, ADMIN_PORT)]}
-        ],
+        "ingress": [{"ports": [{"protocol": "TCP", "port": MONGODB_PORT}, admin]}],
         "egress": [
             {"ports": [{"protocol": protocol, "port": 53} for protocol in ("TCP", "UDP")]},
             outside,

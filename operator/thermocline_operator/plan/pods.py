@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from thermocline_common.names import ZONE_VARIABLE
 from thermocline_common.spec.models import PodTemplate, Resources, ServiceSpec
+from thermocline_common.spec.reads import connection_key
 from thermocline_operator.plan import labels
 from thermocline_operator.plan.labels import Component
 from thermocline_operator.plan.settings import PodSettings
@@ -33,14 +34,15 @@ def service_spec(resource: Resource, component: Component) -> ServiceSpec:
 
 
 def connections_digest(resource: Resource) -> str:
-    """A digest of ``spec.archive`` and ``spec.fastTier``: services read them at their start only."""
-    # Without defaults: a new field with a default must not roll anybody's pods.
-    parts = [
-        tier.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-        for tier in (resource.spec.archive, resource.spec.fast_tier)
-    ]
-    text = json.dumps(parts, sort_keys=True)
+    """A digest of what services' connections to both tiers are made of, which they read at their start only."""
+    tiers = (resource.spec.archive, resource.spec.fast_tier)
+    text = json.dumps([connection_key(tier) for tier in tiers])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def workers(resource: Resource, component: Component) -> int:
+    """How many processes of a service a pod has: proxies share a port, each in a container of its own."""
+    return resource.spec.proxy.workers if component is Component.PROXY else 1
 
 
 def template(resource: Resource, component: Component, settings: PodSettings) -> dict[str, Any]:
@@ -71,7 +73,10 @@ def _pod(
         "enableServiceLinks": False,
         "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
         "terminationGracePeriodSeconds": _grace(resource, component),
-        "containers": [_container(resource, component, settings, resources)],
+        "containers": [
+            _container(resource, component, settings, resources, worker)
+            for worker in range(workers(resource, component))
+        ],
         "volumes": volumes(resource, component),
     }
     tolerations = [*_tolerations(component), *overrides.tolerations]
@@ -98,19 +103,27 @@ def _grace(resource: Resource, component: Component) -> int:
 
 
 def _container(
-    resource: Resource, component: Component, settings: PodSettings, resources: Resources
+    resource: Resource,
+    component: Component,
+    settings: PodSettings,
+    resources: Resources,
+    worker: int,
 ) -> dict[str, Any]:
+    port = ADMIN_PORT + worker
     args = [
         f"--manifest={MANIFEST_PATH}",
         f"--credentials={CREDENTIALS_DIR}",
-        f"--admin=:{ADMIN_PORT}",
+        f"--admin=:{port}",
     ]
-    ports = [{"name": "admin", "containerPort": ADMIN_PORT, "protocol": "TCP"}]
+    ports = [{"name": "admin", "containerPort": port, "protocol": "TCP"}]
     if component is Component.PROXY:
         args.append(f"--listen=:{MONGODB_PORT}")
-        ports.insert(0, {"name": "mongodb", "containerPort": MONGODB_PORT, "protocol": "TCP"})
+        if worker == 0:
+            ports.insert(0, {"name": "mongodb", "containerPort": MONGODB_PORT, "protocol": "TCP"})
+    if workers(resource, component) > 1:
+        args.append("--share-port")
     container: dict[str, Any] = {
-        "name": component.value,
+        "name": component.value if worker == 0 else f"{component.value}-{worker + 1}",
         "image": settings.image,
         "imagePullPolicy": settings.pull_policy,
         "command": [f"thermocline-{component}"],

@@ -2,11 +2,13 @@
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from thermocline_operator.plan import labels
 from thermocline_operator.plan.labels import Component
+from thermocline_operator.plan.pods import ADMIN_PORT
 from thermocline_operator.plan.source import Resource
 from thermocline_operator.plan.volumes import secret_files
 from thermocline_operator.status.facts import Deployment, Pod, SecretTrouble
@@ -42,6 +44,41 @@ def pod_of(body: Mapping[str, Any], report: Mapping[str, Any] | None, age: float
         report=report,
         age=age,
     )
+
+
+def admin_ports(body: Mapping[str, Any]) -> list[int]:
+    """Where a pod's processes can be asked; a proxy's pod may have several."""
+    ports = [
+        port["containerPort"]
+        for container in (body.get("spec") or {}).get("containers") or []
+        for port in container.get("ports") or []
+        if port.get("name") == "admin"
+    ]
+    return ports or [ADMIN_PORT]
+
+
+def as_one(reports: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The reports of a pod's processes as one: what any of them lacks, the pod lacks."""
+    if len(reports) == 1:
+        return reports[0]
+    late = min(reports, key=lambda report: report.get("appliedGeneration") or 0)
+    problems: dict[str, Any] = {}
+    for report in reports:
+        problems |= report.get("problems") or {}
+    found = {**late, "problems": problems}
+    counted = [(r.get("proxy") or {}).get("namespaces") or {} for r in reports]
+    namespaces = {
+        name: _together([one.get(name) or {} for one in counted])
+        for name in sorted(set().union(*counted))
+    }
+    return {**found, "proxy": {**(late.get("proxy") or {}), "namespaces": namespaces}}
+
+
+def _together(reads: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    archive: Counter[str] = Counter()
+    for one in reads:
+        archive.update(one.get("archive") or {})
+    return {"fast": sum(one.get("fast", 0) for one in reads), "archive": dict(archive)}
 
 
 def _trouble(

@@ -1,6 +1,7 @@
 """What is shown of each collection, and of all of them together."""
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -94,7 +95,26 @@ def _status(facts: Facts, namespace: str, policy: CollectionPolicy | None) -> Co
         evicted=evictor.get("evicted"),
         confirmed=evictor.get("confirmed"),
         would_evict=evictor.get("wouldEvict") if dry else None,
+        **_reads(facts, namespace),
     )
+
+
+def _reads(facts: Facts, namespace: str) -> dict[str, Any]:
+    """Who answered reads since the proxies started: the fast tier's share, and why not it where it wasn't."""
+    reports = [
+        (report.get("proxy") or {}).get("namespaces", {}).get(namespace) or {}
+        for report in facts.reports(Component.PROXY)
+    ]
+    fast = sum(report.get("fast", 0) for report in reports)
+    reasons: Counter[str] = Counter()
+    for report in reports:
+        reasons.update(report.get("archive", {}))
+    total = fast + reasons.total()
+    if not total:
+        return {}
+    # The same of equals each time: a status must come to rest.
+    main = min(reasons, key=lambda reason: (-reasons[reason], reason), default=None)
+    return {"fast_read_percent": 100 * fast // total, "archive_reason": main}
 
 
 def whole_minute(text: Any) -> str | None:

@@ -167,11 +167,13 @@ class EvictorService:
             try:
                 await self._expire_all(context)
             except (PyMongoError, KeyError, ValueError) as error:
+                # A tier that wasn't up yet is soon: the problem mustn't stand for a whole pause.
                 context.problems.set("expiry", f"TTL rules can't be carried out: {_text(error)}")
+                pause = self._settings.retry_seconds
             else:
                 context.problems.clear("expiry")
-            left = self._settings.expiry_seconds - (monotonic() - started)
-            await context.stopping(max(self._settings.busy_seconds, left))
+                pause = self._settings.expiry_seconds - (monotonic() - started)
+            await context.stopping(max(self._settings.busy_seconds, pause))
 
     async def _expire_all(self, context: Context) -> None:
         coverages = await coverage_store.read_all(context.tiers)

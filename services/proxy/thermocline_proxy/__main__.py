@@ -30,6 +30,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         default=os.environ.get(ZONE_VARIABLE, ""),
         help=f"this proxy's own zone, for spec.proxy.locality (${ZONE_VARIABLE})",
     )
+    parser.add_argument(
+        "--share-port",
+        action="store_true",
+        help="let other proxies of this host listen at the same address, each for its part of the connections",
+    )
 
 
 def _take_descriptors() -> None:

@@ -259,6 +259,8 @@ class ClientProtocol(asyncio.Protocol):
         elif first_batch_is_empty(frame):
             self._serve(self._frame)
             return
+        else:
+            self._relay.fast.n += 1
         latency.relayed += 1
         self._relay.count.n += 1
         self._observer.bytes_out += len(frame)

@@ -93,8 +93,12 @@ class Listener:
         factory: Callable[[], asyncio.Protocol],
         context: RenewableContext | None,
         complaints: Complaints,
+        *,
+        shared: bool = False,
     ) -> None:
+        """``shared``: other processes may listen at the same address, and each gets its part of the connections."""
         self._address = address
+        self._shared = shared
         self._factory = factory
         self._context = context
         self._complaints = complaints
@@ -110,14 +114,19 @@ class Listener:
         try:
             if self._context is None:
                 self._server = await loop.create_server(
-                    self._factory, host, port, backlog=_BACKLOG, reuse_address=True
+                    self._factory,
+                    host,
+                    port,
+                    backlog=_BACKLOG,
+                    reuse_address=True,
+                    reuse_port=self._shared,
                 )
                 return
             found = await loop.getaddrinfo(
                 host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )
             for family, _, _, _, name in dict.fromkeys(found):
-                self._sockets.append(_bound(family, name))
+                self._sockets.append(_bound(family, name, shared=self._shared))
         except OSError as error:
             raise ConfigError(f"{host}:{port} can't be listened on: {error}") from error
         context = self._context
@@ -162,11 +171,13 @@ class Listener:
             listening.close()
 
 
-def _bound(family: int, name: tuple[object, ...]) -> socket.socket:
+def _bound(family: int, name: tuple[object, ...], *, shared: bool) -> socket.socket:
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setblocking(False)  # the standard library's own way
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if family == socket.AF_INET6:
             listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         listening.bind(name)

@@ -2,7 +2,7 @@
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -133,6 +133,20 @@ class Counter:
         self.n = 0
 
 
+class CollectionReads:
+    """Who answered the reads of one tiered collection. ``archive``: by the reason for asking it."""
+
+    __slots__ = ("archive", "fast")
+
+    def __init__(self) -> None:
+        self.fast = Counter()
+        self.archive: dict[str, int] = {}
+
+    def status(self) -> dict[str, Any]:
+        """For ``/status``."""
+        return {"fast": self.fast.n, "archive": dict(sorted(self.archive.items()))}
+
+
 class Observer(Collector):
     """What the proxy counts. Routes: (reason, tier) -> how many commands took them."""
 
@@ -149,6 +163,8 @@ class Observer(Collector):
         self.latency = {Tier.FAST: Latency(), Tier.ARCHIVE: Latency()}
         self.reads: dict[tuple[Tier, Choice], Latency] = {}
         """How long the reads took that each member answered, by read preference and why it was chosen."""
+        self.collections: dict[str, CollectionReads] = {}
+        """Reads of tiered collections."""
         self.schema_changes: dict[Hashable, dict[str, Any]] = {}
         """Commands that wait for, or run in, ``Passthrough``: command, namespaces, phase, since."""
         self.ended: dict[str, int] = {}
@@ -172,6 +188,24 @@ class Observer(Collector):
                 self.reads.clear()
             found = self.reads[tier, choice] = Latency()
         return found
+
+    def collection(self, namespace: str) -> CollectionReads:
+        """Where to count the reads of a tiered collection."""
+        found = self.collections.get(namespace)
+        if found is None:
+            if len(self.collections) >= _MOST_READS:  # collections came and went
+                self.collections.clear()
+            found = self.collections[namespace] = CollectionReads()
+        return found
+
+    def answered(self, namespaces: Iterable[str], tier: Tier, reason: str) -> None:
+        """A read of these tiered collections got its answer from ``tier``, for this reason."""
+        for namespace in namespaces:
+            reads = self.collection(namespace)
+            if tier is Tier.FAST:
+                reads.fast.n += 1
+            else:
+                reads.archive[reason] = reads.archive.get(reason, 0) + 1
 
     def command(self, name: str) -> None:
         """A command came on the long path."""
@@ -218,6 +252,9 @@ class Observer(Collector):
                 for tier, latency in self.latency.items()
             },
             "reads": read_shares(self.reads),
+            "namespaces": {
+                name: reads.status() for name, reads in sorted(self.collections.items())
+            },
             "schemaChanges": [
                 {
                     "command": change["command"],

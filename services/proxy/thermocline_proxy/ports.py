@@ -5,7 +5,7 @@ points around the real parts.
 """
 
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -200,6 +200,8 @@ class Gateway:
     clock: Callable[[], float]
     proxy_id: uuid.UUID
     count: Callable[[str, str], None]
+    answered: Callable[[Iterable[str], Tier, str], None] = lambda *_: None
+    """Counts an answered read: its tiered collections, who answered, and the reason for that tier."""
     streams: OpenStreams = field(default_factory=OpenStreams)
     preference: Callable[[Tier], bytes | None] = lambda _: None
     """The raw ``$readPreference`` of a tier for reads that state none; None: the primary."""

@@ -84,6 +84,8 @@ class Relay:
         """Of the command that was routed last."""
         self.read: Latency = _NO_READ
         """Where that command's time counts, if it is a read."""
+        self.fast = Counter()
+        """Where it counts if the fast tier has the answer: of the collection that it reads."""
 
     def repeat(self, frame: bytes) -> tuple[Upstream, bytes] | None:
         """A connection and the frame to send, for a command like the last; None: not that simple."""
@@ -149,9 +151,8 @@ class Relay:
             return None
         leases = self._leases
         snapshot = leases.snapshot
-        standing = leases.standing(
-            frame[database[2] + 4 : database[3] - 1] + b"." + frame[start + 4 : end - 1]
-        )
+        namespace = frame[database[2] + 4 : database[3] - 1] + b"." + frame[start + 4 : end - 1]
+        standing = leases.standing(namespace)
         tier = Tier.ARCHIVE
         if standing is Standing.UNTIERED:
             expires = snapshot.untiered_expires
@@ -202,6 +203,8 @@ class Relay:
         if upstream is None:
             return None
         self.count = proxy.observer.commands[entry.name]
+        if tier is Tier.FAST:
+            self.fast = proxy.observer.collection(namespace.decode(errors="replace")).fast
         self.read = _NO_READ
         if entry.kind is Kind.READ:
             wanted = None if preference is None else frame[preference[2] : preference[3]]

@@ -150,6 +150,7 @@ class ProxyService:
             clock=monotonic,
             proxy_id=proxy_id,
             count=observer.count,
+            answered=observer.answered,
             preference=lambda tier: settings().preference(tier),
         )
         verifier = Verifier(
@@ -197,6 +198,7 @@ class ProxyService:
             lambda: ClientProtocol(proxy, dispatcher, self._connections, next(self._numbers)),
             context.access.listener,
             proxy.complaints,
+            shared=self._arguments.share_port,
         )
         await listener.open()
         background = [

@@ -52,8 +52,12 @@ def test_point_reads_take_the_short_path_and_misses_the_long_one(tiered: Thermoc
             for number in (1, 2, 3):
                 assert orders.find_one({"_id": number}) == DOCUMENTS[number]
         assert routes(tiered)["fast"]["point-id"] == before + 60
+        own = tiered.services["proxy"].status()["proxy"]["namespaces"]["shop.orders"]
+        assert own["fast"] >= 60
         assert orders.find_one({"_id": 59}) == DOCUMENTS[59]
         assert orders.find_one({"_id": "nowhere"}) is None
+        own = tiered.services["proxy"].status()["proxy"]["namespaces"]["shop.orders"]
+        assert own["archive"]["fast-miss"] >= 1
         assert orders.find_one({"_id": 1}, {"v": 1}) == {"_id": 1, "v": 1}
 
 

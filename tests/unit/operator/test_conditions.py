@@ -381,6 +381,31 @@ def test_shows_what_people_look_for() -> None:
     assert [c["name"] for c in status["components"]] == ["proxy", "feeder", "evictor", "warmer"]
 
 
+@pytest.mark.parametrize(
+    ("reads", "percent", "reason"),
+    [
+        ([], None, None),
+        ([{"fast": 0, "archive": {}}], None, None),
+        ([{"fast": 7, "archive": {}}], 100, None),
+        ([{"fast": 0, "archive": {"no-bound": 2}}], 0, "no-bound"),
+        ([{"fast": 2, "archive": {"no-bound": 1}}], 66, "no-bound"),
+        # Of all proxies together; of equally frequent ones the same each time.
+        ([{"fast": 3, "archive": {"join": 2}}, {"fast": 1, "archive": {"join": 1, "view": 3}}], 40, "join"),
+    ],
+)  # fmt: skip
+def test_shows_who_answers_reads_and_why_the_archive(
+    reads: list[dict[str, Any]], percent: int | None, reason: str | None
+) -> None:
+    proxies = [
+        pod(Component.PROXY, report("proxy", {"namespaces": {"shop.orders": found}}), name=f"p{n}")
+        for n, found in enumerate(reads)
+    ]
+    facts = replace(WELL, pods=(*proxies, FEEDER_POD, EVICTOR_POD, WARMER_POD))
+    orders, products = build(facts, {}, "2026-06-01T00:00:00Z")["collections"]
+    assert (orders.get("fastReadPercent"), orders.get("archiveReason")) == (percent, reason)
+    assert "fastReadPercent" not in products
+
+
 def test_time_of_transition_stays_while_the_status_of_a_condition_does() -> None:
     first = build(WELL, {}, "2026-06-01T00:00:00Z")
     again = build(WELL, first, "2026-06-01T00:00:09Z")

@@ -14,6 +14,7 @@ from thermocline_operator.plan.labels import Component
 from thermocline_operator.plan.objects import ref_of
 from thermocline_operator.plan.settings import PodSettings
 from thermocline_operator.plan.source import Resource, resource_of
+from thermocline_operator.status.objects import admin_ports, as_one
 
 GOLDEN = Path(__file__).parent / "golden"
 SETTINGS = PodSettings("registry.example/thermocline:1.0")
@@ -170,17 +171,33 @@ def test_every_pod_is_restricted_and_follows_its_files(name: str) -> None:
         {"evictor": {"mode": "Running"}},
         {"proxy": {**WHOLE["proxy"], "verify": 0.5, "lease": "2s", "replicas": 5}},
         {"warmer": {"mode": "Paused", "pace": 100}},
+        {"fastTier": {**WHOLE["fastTier"], "readPreference": "nearest", "readPreferenceTags": [{"dc": "a"}]}},
+        {"archive": {**WHOLE["archive"], "uri": WHOLE["archive"]["uri"] + "&readPreference=secondary"}},
     ],
     ids=lambda change: next(iter(change)),
-)
+)  # fmt: skip
 def test_no_pod_is_rolled_for_what_is_followed(change: dict[str, Any]) -> None:
     before = pods(plan(resource(WHOLE), Intent.SERVE, SETTINGS, {}))
     after = pods(plan(resource({**WHOLE, **change}, generation=8), Intent.DRAIN, SETTINGS, {}))
     assert before == after
 
 
-def test_pods_are_rolled_for_what_services_read_at_their_start_only() -> None:
-    fast = {**WHOLE["fastTier"], "uri": "mongodb://other:27017/?replicaSet=fast"}
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"uri": "mongodb://other:27017/?replicaSet=fast"},
+        {"uri": "mongodb://fast-0.fast:27017/?replicaSet=fast&tls=true"},
+        {"credentialsSecretRef": {"name": "another"}},
+        {"localThresholdMS": 20},
+        {
+            "uri": "mongodb://fast-0.fast:27017/?replicaSet=fast&tls=true",
+            "tls": {"caSecretRef": {"name": "fast-ca"}},
+        },
+    ],
+    ids=str,
+)
+def test_pods_are_rolled_for_what_services_read_at_their_start_only(change: dict[str, Any]) -> None:
+    fast = {**WHOLE["fastTier"], **change}
     before = pods(plan(resource(WHOLE), Intent.SERVE, SETTINGS, {}))
     after = pods(plan(resource({**WHOLE, "fastTier": fast}), Intent.SERVE, SETTINGS, {}))
     assert all(before[component] != after[component] for component in Component)
@@ -269,3 +286,54 @@ def test_proxies_alone_learn_their_zone_and_only_where_it_matters() -> None:
         assert name == "proxy" or "env" not in pod["spec"]["containers"][0]
     plain = pods(plan(resource(MINIMAL), Intent.SERVE, SETTINGS, {}))
     assert "env" not in plain["proxy"]["spec"]["containers"][0]
+
+
+def test_workers_are_containers_that_share_the_port_and_nothing_else() -> None:
+    proxy = {**WHOLE["proxy"], "workers": 3}
+    found = pods(plan(resource({**WHOLE, "proxy": proxy}), Intent.SERVE, SETTINGS, {}))
+    containers = found["proxy"]["spec"]["containers"]
+    assert [c["name"] for c in containers] == ["proxy", "proxy-2", "proxy-3"]
+    assert [a for c in containers for a in c["args"] if a.startswith("--admin")] == [
+        "--admin=:8080", "--admin=:8081", "--admin=:8082",
+    ]  # fmt: skip
+    for container in containers:
+        assert {"--share-port", "--listen=:27017"} <= set(container["args"])
+        assert container["resources"] == proxy["resources"]
+    assert [p for c in containers for p in c["ports"] if p["name"] == "mongodb"] == [
+        {"name": "mongodb", "containerPort": 27017, "protocol": "TCP"}
+    ]
+    assert all(len(found[c]["spec"]["containers"]) == 1 for c in Component if c != "proxy")
+    alone = pods(plan(resource(WHOLE), Intent.SERVE, SETTINGS, {}))["proxy"]["spec"]["containers"]
+    assert "--share-port" not in alone[0]["args"]
+
+
+def test_whoever_may_ask_one_worker_may_ask_all() -> None:
+    wanted = {**MINIMAL, "proxy": {"workers": 4}}
+    found = objects(plan(resource(wanted), Intent.SERVE, EVERYTHING, {}))
+    (rule,) = found["NetworkPolicy", "shop"]["spec"]["ingress"]
+    assert rule["ports"][1] == {"protocol": "TCP", "port": 8080, "endPort": 8083}
+
+
+def test_the_reports_of_workers_are_one_report() -> None:
+    def told(generation: int, reads: dict[str, Any], **problems: str) -> dict[str, Any]:
+        own = {"namespaces": reads}
+        return {"appliedGeneration": generation, "problems": problems, "proxy": own}
+
+    one = told(7, {})
+    assert as_one([one]) is one
+    found = as_one(
+        [
+            told(7, {"a.b": {"fast": 3, "archive": {"join": 1}}}, topology="nobody"),
+            told(6, {"a.b": {"fast": 2, "archive": {"join": 2, "view": 1}}}),
+            told(7, {}, barrier="waits"),
+        ]
+    )
+    assert found == told(
+        6,
+        {"a.b": {"fast": 5, "archive": {"join": 3, "view": 1}}},
+        topology="nobody",
+        barrier="waits",
+    )
+    body = {"spec": pods(plan(resource({**MINIMAL, "proxy": {"workers": 2}}), Intent.SERVE, SETTINGS, {}))["proxy"]["spec"]}  # fmt: skip
+    assert admin_ports(body) == [8080, 8081]
+    assert admin_ports({}) == [8080]

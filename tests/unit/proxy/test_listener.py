@@ -239,6 +239,40 @@ async def test_an_address_that_is_taken_is_told() -> None:
                 await Listener(address, Echo, context, Complaints(lambda: 0.0)).open()
 
 
+@pytest.mark.parametrize("tls", [False, True])
+async def test_processes_that_share_a_port_each_get_connections(tls: bool) -> None:
+    with socket.socket() as held:  # a free port that stays ours, and takes no connection
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind(("127.0.0.1", 0))
+        address = Address("127.0.0.1", held.getsockname()[1])
+        context = RenewableContext(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)) if tls else None
+        complaints = [Complaints(lambda: 0.0) for _ in range(2)]
+        accepted = [0, 0]
+
+        def count(number: int) -> Callable[[], asyncio.Protocol]:
+            def factory() -> asyncio.Protocol:
+                accepted[number] += 1
+                return Echo()
+
+            return factory
+
+        both = [Listener(address, count(n), context, complaints[n], shared=True) for n in range(2)]
+        for listener in both:
+            await listener.open()
+        try:
+            for _ in range(500):
+                _, writer = await asyncio.open_connection(address.host, address.port)
+                writer.transport.abort()
+                await asyncio.sleep(0)
+                if all(accepted):
+                    break
+            else:
+                pytest.fail(f"connections went to one alone: {accepted}")
+        finally:
+            for listener in both:
+                listener.close()
+
+
 def failed(reason: str) -> ssl.SSLError:
     error = ssl.SSLError(1, f"[SSL: {reason}] something")
     error.reason = reason

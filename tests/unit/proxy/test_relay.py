@@ -20,7 +20,7 @@ from thermocline_proxy.choosing import Choice, Why
 from thermocline_proxy.commands.fail_point import FailPoint, Failure, Switch
 from thermocline_proxy.gateway import Proxy
 from thermocline_proxy.leaving import Leaving, Phase
-from thermocline_proxy.observe import Counter, Latency
+from thermocline_proxy.observe import CollectionReads, Counter, Latency
 from thermocline_proxy.pools import Pools
 from thermocline_proxy.relay import Relay
 from thermocline_proxy.routing.snapshot import Snapshot, Tiering
@@ -58,6 +58,7 @@ class World:
 
     def __init__(self, *, default_preference: bytes | None = None, login: bool = False) -> None:
         self.counted: dict[tuple[Tier, str, str], Latency] = {}
+        self.collections: defaultdict[str, CollectionReads] = defaultdict(CollectionReads)
         self.clocks = {tier: TierClock() for tier in Tier}
         self.clocks[Tier.FAST].learn_document(
             {"$clusterTime": FAST_TIME, "operationTime": Timestamp(10, 1)}
@@ -94,7 +95,11 @@ class World:
                 logins=types.SimpleNamespace(may_be_required=login),
                 leaving=Leaving(),
                 fail_point=FailPoint(),
-                observer=types.SimpleNamespace(commands=defaultdict(Counter), read=self.reads),
+                observer=types.SimpleNamespace(
+                    commands=defaultdict(Counter),
+                    read=self.reads,
+                    collection=self.collections.__getitem__,
+                ),
             ),
         )
         self.relay = Relay(self.proxy, self.session)
@@ -365,3 +370,13 @@ def test_reads_count_for_the_member_that_answers_and_the_preference_that_chose_i
     world.relay.read.add(1.0)
     assert len(world.counted) == 3
     assert not any(latency.count for latency in world.counted.values())
+
+
+def test_a_point_read_counts_for_its_collection_and_no_other_command_does() -> None:
+    world = World()
+    point = message({"find": "orders", "filter": {"_id": 1}, "$db": "shop"})
+    assert world.route(point) is not None
+    assert world.relay.fast is world.collections["shop.orders"].fast
+    assert world.repeat(point) is not None
+    assert world.relay.fast is world.collections["shop.orders"].fast
+    assert list(world.collections) == ["shop.orders"]

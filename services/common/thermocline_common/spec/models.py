@@ -237,7 +237,7 @@ class ProxySpec(ServiceSpec):
     port: Annotated[int, Field(ge=1, le=65_535)] = 27017
     """Port of the Service."""
     workers: Annotated[int, Field(ge=1, le=64)] = 1
-    """Processes in one pod."""
+    """Processes in one pod, each in a container with the `resources`; they share the port."""
     service_type: ServiceType = ServiceType.CLUSTER_IP
     """Type of the Service."""
     tls: ProxyTls = Field(default_factory=ProxyTls)

@@ -1,5 +1,6 @@
 """Which members of a tier serve reads that state no preference: the tier's fields and its URI, as one. Pure."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -56,14 +57,27 @@ _LIVE = frozenset({"readPreference", "readPreferenceTags", "maxStalenessSeconds"
 
 def needs_new_connections(old: TierSpec, new: TierSpec) -> bool:
     """Whether a tier's change counts only once its connections are made anew: any but of preferences."""
-    return _connecting(old) != _connecting(new)
+    return connection_key(old) != connection_key(new)
 
 
-def _connecting(tier: TierSpec) -> tuple[object, ...]:
+def connection_key(tier: TierSpec) -> str:
+    """What a service's connections to a checked manifest's tier are made of, as one text without a secret.
+
+    Defaults leave no trace in it: fields that are added later change nobody's.
+    """
     connection = check(tier.uri, Place.MANIFEST)
-    hosts = tuple(map(str, connection.uri.hosts))
     options = {
         name: value for name, value in connection.options.values.items() if name not in _LIVE
     }
     threshold = read_options(tier).local_threshold_ms
-    return (connection.uri.srv, hosts, options, threshold, tier.credentials_secret_ref, tier.tls)
+    options.pop("localThresholdMS", None)
+    if threshold != DEFAULT_THRESHOLD_MS:
+        options["localThresholdMS"] = threshold
+    named = tier.model_dump(
+        mode="json",
+        by_alias=True,
+        exclude_defaults=True,
+        include={"credentials_secret_ref", "tls"},
+    )
+    parts = [connection.uri.srv, [str(host) for host in connection.uri.hosts], options, named]
+    return json.dumps(parts, sort_keys=True, default=str)

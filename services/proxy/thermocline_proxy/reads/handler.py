@@ -56,9 +56,13 @@ async def answer(request: Request, gateway: Gateway, snapshot: Snapshot, lookups
             snapshot = await gateway.leases.wait_for_change(snapshot, request.deadline)
             continue
         try:
-            return await _Read(sender, question, lookups).take(route)
+            reply = await _Read(sender, question, lookups).take(route)
         except LeaseEnded:
             snapshot = await gateway.leases.current(request.deadline)
+        else:
+            if not question.explained:
+                sender.answered(reply)
+            return reply
     raise CommandError(Code.ExceededTimeLimit, "the coverage lease ended again and again")
 
 

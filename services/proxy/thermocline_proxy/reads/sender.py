@@ -42,6 +42,8 @@ class Sender:
         self.snapshot = snapshot
         self.namespaces = namespaces
         self.primary = self._on_primary(Tier.FAST)
+        self.reason: Reason | None = None
+        """Why the tier is asked that was counted last."""
         self._sent = False
 
     def _on_primary(self, tier: Tier) -> bool:
@@ -60,6 +62,12 @@ class Sender:
         """The coverage documents of every tiered namespace that the read touches."""
         found = [self.snapshot.tiering(namespace) for namespace in sorted(self.namespaces)]
         return [tiering.coverage for tiering in found if tiering is not None]
+
+    def answered(self, reply: Reply) -> None:
+        """Count who answered, for each tiered collection that the read touches."""
+        tiered = [name for name in self.namespaces if self.snapshot.tiering(name) is not None]
+        if reply.ok and self.reason is not None:
+            self.gateway.answered(tiered, reply.tier, self.reason.value)
 
     async def fast(self, command: Command | None = None, *, to_primary: bool = False) -> Reply:
         """Ask F. Its secondaries (and its primary, where one was just elected) show at least what
@@ -138,6 +146,7 @@ class Sender:
 
     def count(self, reason: Reason, tier: Tier | None) -> None:
         """Count a reason for metrics."""
+        self.reason = reason
         self.gateway.count(reason.value, "none" if tier is None else tier.value)
 
     def refuse(self, route: Refused) -> CommandError:
