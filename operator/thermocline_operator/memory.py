@@ -6,6 +6,7 @@ from typing import Any
 
 from thermocline_common.spec.problems import Problem
 from thermocline_operator.drain import Drain
+from thermocline_operator.plan.labels import Component
 from thermocline_operator.plan.objects import Ref
 from thermocline_operator.plan.source import Resource
 
@@ -18,6 +19,14 @@ class Applied:
 
     wanted: str
     part: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a service said of collections, and when, on the monotonic clock."""
+
+    namespaces: Mapping[str, Mapping[str, Any]]
+    at: float
 
 
 @dataclass(slots=True)
@@ -45,6 +54,8 @@ class Memory:
     """A digest of the pods' files as last seen; None: not seen yet."""
     services: frozenset[str] = frozenset()
     """Services of the namespace that the tiers' hosts name."""
+    namespaces: dict[Component, Told] = field(default_factory=dict)
+    """What each service said last of collections."""
     terminating: bool = False
     full_at: float | None = None
     """When everything was read last, on the monotonic clock."""

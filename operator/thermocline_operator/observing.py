@@ -1,12 +1,14 @@
 """Reads everything that one turn decides on, and makes facts of it."""
 
 import datetime as dt
-from collections.abc import Awaitable
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Mapping
+from dataclasses import replace
+from typing import Any, Final, TypeVar
 
+from thermocline_common.clock import monotonic
 from thermocline_operator.api import NAMESPACES, PODS, Api, ApiError
 from thermocline_operator.certificates import certificate_ends
-from thermocline_operator.memory import Body, Memory
+from thermocline_operator.memory import Body, Memory, Told
 from thermocline_operator.plan import deletion, labels
 from thermocline_operator.plan.drift import digest
 from thermocline_operator.plan.labels import Component
@@ -21,6 +23,8 @@ from thermocline_operator.workqueue import Key
 T = TypeVar("T")
 
 EXPIRY_DAYS: Final = 14
+RESTART_SECONDS: Final = 60.0
+"""A feeder that replaces a dead one waits for the end of that one's ownership; until then what was said holds."""
 _LISTED: Final = ("ConfigMap", "Service", "PodDisruptionBudget", "NetworkPolicy", "Deployment")
 
 
@@ -113,7 +117,7 @@ def facts_of(
     ]
     ends = {} if resource is None else certificate_ends(memory.secrets)
     soon = dt.datetime.now(dt.UTC) + dt.timedelta(days=EXPIRY_DAYS)
-    return Facts(
+    found = Facts(
         name=body["metadata"]["name"],
         generation=generation,
         spec=None if resource is None else resource.spec,
@@ -130,3 +134,18 @@ def facts_of(
         not_after={name: end.strftime("%Y-%m-%dT%H:%M:%SZ") for name, end in ends.items()},
         expiring=tuple(sorted(name for name, end in ends.items() if end < soon)),
     )
+    return replace(found, before=_told_before(memory, found))
+
+
+def _told_before(memory: Memory, facts: Facts) -> dict[Component, Mapping[str, Mapping[str, Any]]]:
+    """What services said of collections that have just been started anew, and are silent about them yet."""
+    now = monotonic()
+    for component in Component:
+        told = facts.own(component).get("namespaces")
+        if isinstance(told, Mapping):
+            memory.namespaces[component] = Told(told, now)
+    return {
+        component: told.namespaces
+        for component, told in memory.namespaces.items()
+        if now - told.at <= RESTART_SECONDS
+    }

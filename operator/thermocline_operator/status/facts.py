@@ -88,6 +88,8 @@ class Facts:
     ending_text: str = ""
     not_after: Mapping[str, str] = field(default_factory=dict)
     expiring: tuple[str, ...] = ()
+    before: Mapping[Component, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
+    """What services said of collections a moment ago."""
 
     def reports(self, component: Component) -> list[Mapping[str, Any]]:
         """Fresh reports of a service: of pods that stay, or else of those that leave."""
@@ -100,4 +102,6 @@ class Facts:
         reports = self.reports(component)
         parts = [r.get(component.value) or {} for r in reports]
         working = [p for p in parts if p.get("namespaces") is not None]
-        return (working or parts or [{}])[0]
+        found: Mapping[str, Any] = (working or parts or [{}])[0]
+        before = self.before.get(component)
+        return found if working or before is None else {**found, "namespaces": before}

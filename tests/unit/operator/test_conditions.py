@@ -459,3 +459,22 @@ def test_events_follow_from_what_turned(
     found = [e.reason.value for e in of_change({} if first else old, new)]
     assert sorted(found) == sorted(reasons)
     assert of_change(new, new) == []
+
+
+def test_a_service_that_starts_anew_moves_no_collection() -> None:
+    """Its predecessor told where they are, a moment ago."""
+    anew = pod(Component.FEEDER, report("feeder", {"role": "standby"}))
+    idle = pod(Component.WARMER, report("warmer", {}))
+    facts = replace(WELL, pods=(PROXY_POD, anew, EVICTOR_POD, idle))
+    lost = build(facts, {}, "2026-06-01T00:00:00Z")
+    ready = next(c for c in lost["conditions"] if c["type"] == "Ready")
+    assert ready["status"] == "Unknown"
+    told = {Component.FEEDER: FEEDER["namespaces"], Component.WARMER: WARMER["namespaces"]}
+    kept = build(replace(facts, before=told), {}, "2026-06-01T00:00:00Z")
+    found = {c["type"]: (c["status"], c["reason"]) for c in kept["conditions"]}
+    assert found["Ready"] == ("True", "Serving")
+    assert found["WarmupComplete"] == ("True", "Warm")
+    assert found["FeederCaughtUp"] == ("False", "NotReplaying"), "that is no secret"
+    assert (kept["phase"], kept["coverage"]) == ("Active", "2/2")
+    assert not kept.get("blockedOn")
+    assert [c["state"] for c in kept["collections"]] == ["Active", "Active"]
