@@ -117,7 +117,7 @@ def facts_of(
     ]
     ends = {} if resource is None else certificate_ends(memory.secrets)
     soon = dt.datetime.now(dt.UTC) + dt.timedelta(days=EXPIRY_DAYS)
-    found = Facts(
+    facts = Facts(
         name=body["metadata"]["name"],
         generation=generation,
         spec=None if resource is None else resource.spec,
@@ -134,7 +134,7 @@ def facts_of(
         not_after={name: end.strftime("%Y-%m-%dT%H:%M:%SZ") for name, end in ends.items()},
         expiring=tuple(sorted(name for name, end in ends.items() if end < soon)),
     )
-    return replace(found, before=_told_before(memory, found))
+    return replace(facts, before=_told_before(memory, facts))
 
 
 def _told_before(memory: Memory, facts: Facts) -> dict[Component, Mapping[str, Mapping[str, Any]]]:
