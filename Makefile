@@ -15,7 +15,7 @@ PYTEST := $(BIN)/pytest
 # A file stays in one process, with servers of its own; most tests wait rather than compute.
 PROCESSES ?= 2
 
-.PHONY: help venv lock demo test failed fmt lint types imports gate differential chaos chaos-defects schedules unit integration protocol compat cases operator-api crds images manifests e2e fuzz bench check
+.PHONY: help venv lock demo test failed fmt lint types imports gate differential chaos chaos-defects schedules unit integration protocol compat cases operator-api crds images manifests e2e fuzz bench bench-quick bench-parts check
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -39,6 +39,7 @@ lock: venv ## requirements.lock anew, from pyproject.toml, and the parts of it t
 	$(COMPILE) $(LIKE_ALL) --extra proxy --extra feeder --extra evictor --extra warmer -o images/service/requirements.lock
 	$(COMPILE) $(LIKE_ALL) --extra operator --extra feeder -o images/operator/requirements.lock
 	$(COMPILE) -c requirements.lock --group build -o images/build.lock
+	$(COMPILE) -c requirements.lock --group bench -o bench/requirements.lock
 
 demo: venv ## both tiers and all services on this machine, with an application (KEEP=1: stay up)
 	@PYTHONPATH=tests $(BIN)/python -m demo $(if $(KEEP),--keep)
@@ -79,7 +80,22 @@ differential: venv ## SEED=, SECONDS=30: random commands to a plain mongod and t
 fuzz: venv ## FRAMES=1000000, SEED=: bent messages to a proxy that must neither stop answering nor grow
 	@PYTHONPATH=tests $(BIN)/python -m support.fuzzing $(if $(FRAMES),--frames $(FRAMES)) $(if $(SEED),--seed $(SEED))
 
-bench: venv ## ratios: the proxy against HAProxy, the feeder's rate and lag
+RIG = PYTHONPATH=tests:bench $(BIN)/python -m rig
+bench: $(STAMP)-bench ## the published experiment to scale, beside its figures; as root, hours (ROUNDS=3, ARMS='archive warm', ...)
+	@$(RIG) $(RIG_OPTIONS)
+
+bench-quick: $(STAMP)-bench ## five minutes of it, on a smaller scale
+	@$(RIG) --quick $(RIG_OPTIONS)
+
+RIG_OPTIONS = $(if $(ARMS),--arms $(ARMS)) $(if $(WORKLOADS),--workloads $(WORKLOADS)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
+	$(if $(SECONDS),--seconds $(SECONDS)) $(if $(PROXY_WORKERS),--proxy-workers $(PROXY_WORKERS))
+
+# What only the rig needs: histograms and pictures.
+$(STAMP)-bench: $(STAMP) bench/requirements.lock
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r bench/requirements.lock
+	@touch $@
+
+bench-parts: venv ## ratios: the proxy against HAProxy, the feeder's rate and lag
 	@PYTHONPATH=tests $(BIN)/python bench/proxy_vs_haproxy.py
 	@PYTHONPATH=tests $(BIN)/python bench/feeder.py
 
@@ -112,7 +128,7 @@ manifests: venv ## build/manifests/thermocline.yaml from the chart, for those wi
 
 e2e: venv ## chart, operator and services on a real one-node Kubernetes, as root on Debian (SAMPLE=1: 15 minutes of it)
 	@mkdir -p build; export TMPDIR=$$(mktemp -d $(CURDIR)/build/test-XXXXXX); trap 'rm -rf $$TMPDIR' EXIT; \
-		THERMOCLINE_E2E=$(if $(SAMPLE),sample,all) $(PYTEST) tests/e2e --exitfirst --durations 15
+		THERMOCLINE_E2E=$(if $(SAMPLE),sample,all) $(PYTEST) tests/e2e --exitfirst --durations 0 --durations-min 1
 
 operator-api: venv ## the operator against a real API server that breaks, as root: needs what tests/cluster needs
 	@tests/cluster/build > /dev/null && THERMOCLINE_KUBECONFIG=$$(tests/cluster/up) $(PYTEST) tests/operator; \

@@ -3,69 +3,40 @@
 An application works through the proxy all the while and checks each answer.
 """
 
+import base64
+import contextlib
 import datetime as dt
 import json
 import os
 import signal
+import ssl
+import tarfile
 import time
-from collections.abc import Callable
-from typing import Any, Final
+from pathlib import Path
+from typing import Final
 
 import pytest
 
 from support import accounts
 from support.e2e.application import OLD_ORDERS, Application, Said
 from support.e2e.cluster import CHART, NEXT_TAG, Cluster, NotSo, wait_until
+from support.e2e.looks import (
+    COMPONENTS,
+    RECENT_ORDERS,
+    credentials,
+    in_fast_tier,
+    pods_of,
+    seed,
+    settled,
+    shown_certificates,
+)
 from support.e2e.pki import Authority
 from support.e2e.tiered import Resource, chart_values, secret
 from support.e2e.tiers import Tiers
 
 OPERATOR: Final = "thermocline"
-RECENT_ORDERS: Final = 200
-COMPONENTS: Final = ("proxy", "feeder", "evictor", "warmer")
 READY_SECONDS: Final = 240
 """From ``kubectl apply`` to ``Ready=True`` on a machine that stalls; what it takes is printed."""
-
-
-def seed(tiers: Tiers) -> None:
-    """What the archive held before: old orders, recent ones of 1 to 20 days, a small collection."""
-    now = dt.datetime.now(dt.UTC)
-    with tiers.archive.client() as client:
-        orders = client["shop"]["orders"]
-        orders.create_index("createdAt")
-        orders.create_index("app")
-        orders.insert_many(
-            {"_id": f"old-{i}", "app": "old", "n": i * 3, "createdAt": now - dt.timedelta(days=40 + i % 300)}
-            for i in range(OLD_ORDERS)
-        )  # fmt: skip
-        orders.insert_many(
-            {"_id": f"recent-{i}", "app": "recent", "n": i, "createdAt": now - dt.timedelta(days=1 + i % 20)}
-            for i in range(RECENT_ORDERS)
-        )  # fmt: skip
-        client["shop"]["products"].insert_many({"_id": i, "price": i} for i in range(20))
-
-
-def in_fast_tier(tiers: Tiers, **query: Any) -> int:
-    with tiers.fast.client() as client:
-        return client["shop"]["orders"].count_documents(query)
-
-
-def pods_of(cluster: Cluster, shop: Resource) -> dict[str, str]:
-    """The uid of each of the resource's pods, by name."""
-    found = cluster.pods(shop.namespace, shop.all_pods)
-    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in found}
-
-
-def settled(cluster: Cluster, shop: Resource, component: str, count: int) -> Callable[[], bool]:
-    def look() -> bool:
-        selector = shop.selector(component)
-        return (
-            len(cluster.ready_pods(shop.namespace, selector))
-            == len(cluster.items("pods", shop.namespace, selector))
-            == count
-        )
-
-    return look
 
 
 def test_install(cluster: Cluster) -> None:
@@ -110,6 +81,7 @@ def test_a_person_finds_what_was_made(cluster: Cluster, shop: Resource) -> None:
     assert binding is not None
     assert binding["type"] == "servicebinding.io/mongodb"
     assert "password" not in binding["data"]
+    assert base64.b64decode(binding["data"]["uri"]).decode().endswith("/?tls=true")
     scale = cluster.kubectl(
         "-n", shop.namespace, "get", "trs", shop.name, "--subresource=scale", "-o", "json"
     )
@@ -121,8 +93,31 @@ def test_a_person_finds_what_was_made(cluster: Cluster, shop: Resource) -> None:
             assert container["securityContext"]["readOnlyRootFilesystem"] is True
 
 
-def test_an_application_works(application: Application, shop: Resource) -> None:
-    application.start(shop.proxy)
+def test_the_plugin_of_kubectl(cluster: Cluster, shop: Resource, tmp_path: Path) -> None:
+    def thermocline(command: str, *words: str) -> str:
+        return cluster.kubectl("thermocline", command, shop.name, "-n", shop.namespace, *words)
+
+    text = thermocline("status")
+    assert f"{shop.namespace}/{shop.name}" in text
+    for word in (*COMPONENTS, "shop.orders", "FeederCaughtUp"):
+        assert word in text
+    assert json.loads(thermocline("status", "-o", "json"))["phase"] in ("Warming", "Active")
+    file = tmp_path / "report.tar.gz"
+    thermocline("report", "-f", str(file))
+    with tarfile.open(file) as report:
+        found = {e.name.partition("/")[2]: report.extractfile(e) for e in report}
+        raw = {name: part.read() for name, part in found.items() if part is not None}
+    assert "errors.txt" not in raw, raw["errors.txt"]
+    assert raw["secrets/archive-user.txt"] == b"password\nusername\n"
+    assert {"resource.yaml", "events.yaml"} <= raw.keys()
+    (feeder,) = [name for name in raw if "feeder" in name and name.endswith("status.json")]
+    assert json.loads(raw[feeder])["service"] == "feeder"
+    for login in accounts.SERVICES.values():
+        assert not [name for name, part in raw.items() if login.password.encode() in part]
+
+
+def test_an_application_works(application: Application, shop: Resource, tiers: Tiers) -> None:
+    application.start(shop.proxy, tiers.authority.certificate)
     said = application.works(after=application.said(), operations=60)
     assert said.failed == 0, said.failures
 
@@ -202,12 +197,6 @@ def test_credentials_rotate(
     shop.wait("Ready", seconds=60)
 
 
-def credentials(shop: Resource) -> dict[str, str]:
-    """The version of the credentials that each service works with."""
-    parts = shop.status().get("components", ())
-    return {part["name"]: part.get("credentialsGeneration", "") for part in parts}
-
-
 def test_certificates_rotate(
     cluster: Cluster, tiers: Tiers, shop: Resource, application: Application
 ) -> None:
@@ -216,9 +205,22 @@ def test_certificates_rotate(
     other = Authority(tiers.authority.folder / "other")
     both = tiers.authority.certificate + other.certificate
     cluster.apply(secret("tiers-ca", shop.namespace, ca_crt=both))
+    # And another certificate for the proxies.
+    new = shop.new_certificate(tiers)
+    pods = pods_of(cluster, shop)
+    assert shown_certificates(cluster, shop) != {ssl.PEM_cert_to_DER_cert(new.certificate)}
+    cluster.apply(shop.certificate_secret(new))
+    wait_until(
+        "proxies show it",
+        lambda: shown_certificates(cluster, shop) == {ssl.PEM_cert_to_DER_cert(new.certificate)},
+        60,
+    )
     said = application.works(after=before, operations=80)
     assert said.failed == before.failed, said.failures
-    assert shop.condition("TLSValid")["status"] == "True", shop.described()
+    assert pods_of(cluster, shop) == pods
+    found = shop.condition("TLSValid")
+    assert found["status"] == "True", shop.described()
+    assert "proxy-tls until" in found["message"]
 
 
 def test_the_operator_is_killed(cluster: Cluster, shop: Resource, application: Application) -> None:
@@ -247,7 +249,8 @@ def test_the_operator_is_frozen(cluster: Cluster, shop: Resource, application: A
     try:
         time.sleep(60)
     finally:
-        os.kill(pid, signal.SIGCONT)
+        with contextlib.suppress(ProcessLookupError):  # the kubelet may have ended it
+            os.kill(pid, signal.SIGCONT)
     said = application.works(after=before, operations=150)
     assert said.failed == before.failed, said.failures
     shop.patch({"evictor": {"pace": 5000}})
@@ -279,7 +282,13 @@ def test_proxies_roll_to_another_image(
 ) -> None:
     before = application.works(after=application.said())
     pods = pods_of(cluster, shop)
+    shop.patch({"rolloutPolicy": "OnApproval"})
     cluster.helm("upgrade", "thermocline", CHART, "-n", OPERATOR, "--wait", *chart_values(NEXT_TAG))
+    pending = wait_until("it waits", lambda: shop.status().get("pendingRollout"), 60)
+    assert f"thermocline-service:{NEXT_TAG}" in str(pending)
+    assert pods_of(cluster, shop) == pods, "nothing rolls before a person says so"
+    assert shop.condition("Stalled")["reason"] == "ApprovalNeeded"
+    cluster.kubectl("thermocline", "approve", shop.name, "-n", shop.namespace)
 
     def rolled() -> bool:
         return not pods.keys() & pods_of(cluster, shop).keys() and all(
@@ -296,6 +305,7 @@ def test_an_upgrade_of_the_chart_rolls_nothing_unasked(
     cluster: Cluster, shop: Resource, application: Application
 ) -> None:
     before, pods = application.said(), pods_of(cluster, shop)
+    shop.patch({"rolloutPolicy": "Auto"})
     cluster.helm(
         "upgrade", "thermocline", CHART, "-n", OPERATOR, "--wait",
         *chart_values(NEXT_TAG, logLevel="debug"),
@@ -393,6 +403,6 @@ def test_a_namespace_is_deleted_without_hanging(
 def test_uninstall_leaves_crd_and_data(cluster: Cluster, tiers: Tiers) -> None:
     cluster.helm("uninstall", "thermocline", "-n", OPERATOR, "--wait")
     assert "tieredreplicasets" in cluster.kubectl("get", "crd")
-    assert not cluster.items("pods", OPERATOR)
+    wait_until("its pod is gone", lambda: not cluster.items("pods", OPERATOR), 60)
     with tiers.archive.client() as client:
         assert client["shop"]["orders"].count_documents({"app": "old"}) == OLD_ORDERS

@@ -1,7 +1,9 @@
 """What a person is told where something is wrong: Secrets, specs, names, nodes. One resource never holds up another."""
 
 import json
+import socket
 import time
+import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -139,6 +141,29 @@ def test_a_pod_that_fits_nowhere(cluster: Cluster, trouble: Resource) -> None:
     assert trouble.row()["READY"] == "True", "proxies serve all the same"
     trouble.patch({"warmer": {"resources": {"requests": {"cpu": "10m"}}}})
     wait_until("nothing is waited for", lambda: not trouble.status().get("blockedOn"), 90)
+
+
+@pytest.mark.whole
+def test_workers_share_a_port(cluster: Cluster, trouble: Resource) -> None:
+    trouble.patch({"proxy": {"workers": 2}})
+
+    def address() -> str | None:
+        found = cluster.ready_pods(NAMESPACE, trouble.selector("proxy"))
+        both = [p for p in found if len(p["spec"]["containers"]) == 2]
+        return str(both[0]["status"]["podIP"]) if len(found) == len(both) == 1 else None
+
+    pod = wait_until("a pod of two is ready", address, 120)
+    trouble.wait("Ready", seconds=60)
+
+    def accepted() -> list[int]:
+        for _ in range(20):
+            socket.create_connection((str(pod), 27017), timeout=20).close()
+        return [
+            json.load(urllib.request.urlopen(f"http://{pod}:{port}/status"))["proxy"]["accepted"]
+            for port in (8080, 8081)
+        ]
+
+    wait_until("both get connections", lambda: all(accepted()), 60)
 
 
 def test_drift_is_repaired_and_told(cluster: Cluster, trouble: Resource) -> None:

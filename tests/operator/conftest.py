@@ -230,4 +230,10 @@ async def operator(relay: Relay, shop: Shop, tmp_path: Path) -> AsyncIterator[Op
     await found.stop()
 
 
+@pytest.fixture
+def operator_at() -> type[Operator]:
+    """To be started with further words, and stopped, by the test."""
+    return Operator
+
+
 __all__ = ["PODS", "Operator", "Shop"]

@@ -33,10 +33,13 @@ class Application:
     namespace: str
     name: str = "application"
 
-    def start(self, host: str) -> None:
-        """Make its pod; ``host`` is the proxy's, with port."""
+    def start(self, host: str, authority: str) -> None:
+        """Make its pod; ``host`` is the proxy's, with port, ``authority`` the certificate that signed its own."""
         login = accounts.APPLICATION
-        uri = f"mongodb://{login.user}:{login.password}@{host}/?authSource=admin"
+        uri = (
+            f"mongodb://{login.user}:{login.password}@{host}/?authSource=admin"
+            "&tls=true&tlsCAFile=/app/ca.crt"
+        )
         meta = {"name": self.name, "namespace": self.namespace}
         container = {
             "name": "application",
@@ -54,7 +57,7 @@ class Application:
                 "apiVersion": "v1",
                 "kind": "ConfigMap",
                 "metadata": meta,
-                "data": {"traffic.py": SCRIPT.read_text()},
+                "data": {"traffic.py": SCRIPT.read_text(), "ca.crt": authority},
             },
             {
                 "apiVersion": "v1",

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -91,7 +92,8 @@ class Cluster:
             env={
                 **os.environ,
                 "KUBECONFIG": str(self.kubeconfig),
-                "PATH": f"{self.programs}:{os.environ['PATH']}",
+                # With kubectl-thermocline, which kubectl takes for a plugin of its own.
+                "PATH": f"{self.programs}:{Path(sys.executable).parent}:{os.environ['PATH']}",
             },
             input=text,
             capture_output=True,

@@ -9,6 +9,7 @@ from typing import Any
 
 from support import accounts
 from support.e2e.cluster import Cluster, wait_until
+from support.e2e.pki import Certificate
 from support.e2e.tiers import Member, Tiers
 
 
@@ -58,7 +59,19 @@ class Resource:
             )
             for member in tiers
         ]
-        return [*logins, secret("tiers-ca", self.namespace, ca_crt=tiers.authority.certificate)]
+        return [
+            *logins,
+            secret("tiers-ca", self.namespace, ca_crt=tiers.authority.certificate),
+            self.certificate_secret(self.new_certificate(tiers)),
+        ]
+
+    def new_certificate(self, tiers: Tiers) -> Certificate:
+        """For the proxies, by the tiers' authority; another one each time."""
+        return tiers.authority.issue("proxy", [self.proxy.partition(":")[0]])
+
+    def certificate_secret(self, found: Certificate) -> dict[str, Any]:
+        """What the proxies are to show."""
+        return secret("proxy-tls", self.namespace, tls_crt=found.certificate, tls_key=found.key)
 
     def manifest(self, tiers: Tiers, **spec: Any) -> dict[str, Any]:
         """The resource with these further fields of its spec."""
@@ -79,7 +92,11 @@ class Resource:
                 {"namespace": "shop.products", "keep": "All"},
             ],
             # A machine that stalls may take longer than the 10 s of the default.
-            "proxy": {"barrierTimeout": "60s", **small},
+            "proxy": {
+                "barrierTimeout": "60s",
+                "tls": {"certificateSecretRef": {"name": "proxy-tls"}},
+                **small,
+            },
             "feeder": small,
             "warmer": small,
             "evictor": {"mode": "Running", **small},
