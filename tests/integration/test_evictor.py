@@ -35,6 +35,7 @@ from thermocline_common.spec.models import EvictorMode
 from thermocline_common.tiers import Tiers
 from thermocline_evictor.candidates import Walk
 from thermocline_evictor.plan.cutoff import Policy
+from thermocline_evictor.plan.verdicts import Verdict
 from thermocline_evictor.records import announce, withdraw
 from thermocline_evictor.service import mismatch_text
 from thermocline_warmer.plan.windows import Policy as WarmerPolicy
@@ -338,6 +339,29 @@ async def test_a_mismatch_stops_the_namespace_and_names_the_id(world: World, mis
         await world.run(eviction)
     assert eviction.report.mismatches == []
     assert await world.in_fast() == set()
+
+
+async def test_what_a_new_ttl_rule_has_expired_is_no_mismatch(world: World) -> None:
+    """The archive follows a rule as soon as there is one; the evictor's own pass comes within a minute."""
+    await prepare(world, 5)
+    await world.fast.update_one({"_id": 1}, {"$set": {"e": days_ago(90)}})
+    await world.feeder.replay()
+    world.feeder.ignored.add(an_id(1))
+    await world.archive.create_index("e", expireAfterSeconds=3_600)
+    await world.archive.delete_one({"_id": 1})  # unless its TTL monitor was faster
+    eviction = world.eviction()
+
+    async def others_left() -> bool:
+        return await world.in_fast() == {1}
+
+    async with world.feeder:
+        await world.run(eviction, others_left)
+        for _ in range(20):
+            await world.turn(eviction)
+            await asyncio.sleep(QUICK.mismatch_pause)
+    assert eviction.report.mismatches == []
+    assert eviction.report.ledger.skipped[Verdict.EXPIRING.value] > 0
+    assert await world.in_fast() == {1}
 
 
 async def test_quarantined_ids_never_leave(world: World) -> None:

@@ -191,7 +191,6 @@ async def _observe_indexes(tiers: Tiers, database: str, collection: str) -> list
                 partial="partialFilterExpression" in spec,
                 hidden=bool(spec.get("hidden")),
                 simple_collation=_is_simple(spec.get("collation")),
-                expires="expireAfterSeconds" in spec,
                 building=building,
             )
         )

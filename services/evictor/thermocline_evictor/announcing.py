@@ -17,6 +17,7 @@ from thermocline_common.raw_reads import read_records
 from thermocline_common.ttl import Rule, may_have_expired
 from thermocline_evictor import candidates, confirm, records
 from thermocline_evictor.confirm import ArchiveView
+from thermocline_evictor.expiry import read_rules
 from thermocline_evictor.plan.cutoff import bound_of
 from thermocline_evictor.plan.mismatches import Mismatches
 from thermocline_evictor.plan.verdicts import Verdict, digest, judge
@@ -156,7 +157,12 @@ class Announcing:
         looking = confirm.look_archive(tiers, coverage, wanted)
         view = await self._tools.beside(coverage.namespace, looking)
         fast = await confirm.look_fast(tiers.fast, coverage, wanted, view.checkpoint)
-        verdicts = self.judge_with(view, wanted, horizon)(coverage, fast)
+        decide = self.judge_with(view, wanted, horizon)
+        verdicts = decide(coverage, fast)
+        if Verdict.MISSING in verdicts.values():
+            # The archive's TTL monitor may go by a rule that is newer than our last pass.
+            self.rules = await read_rules(tiers, coverage.namespace)
+            verdicts = decide(coverage, fast)
         self.note(verdicts, fast, view)
         return view, fast, verdicts
 

@@ -23,6 +23,7 @@ from thermocline_common.indexes import list_indexes
 from thermocline_common.portions import portions
 from thermocline_common.raw_reads import find_by_ids, find_raw, read_records, run_raw
 from thermocline_common.removals import Kind
+from thermocline_common.reserved import reserved_sessions
 from thermocline_common.tiers import PLAIN, Tiers
 from thermocline_common.ttl import Rule, rules_of
 from thermocline_evictor.plan.expiry import due_filter
@@ -130,11 +131,15 @@ async def _same_in_archive(tiers: Tiers, coverage: Coverage, ids: list[DocId]) -
 async def _record(
     tiers: Tiers, coverage: Coverage, condition: Mapping[str, Any], ids: list[DocId]
 ) -> list[DocId]:
-    """Write ``expired`` records for those that are there and due; a ``deleted`` one is left alone."""
+    """Write ``expired`` records for those that are there and due; a ``deleted`` one is left alone.
+
+    In a reserved session: replay has nothing to do for them, and would write anew what the archive
+    has removed already, as long as the document is still here.
+    """
     if not ids:
         return []
     async with (
-        tiers.fast.start_session(causal_consistency=False) as session,
+        reserved_sessions(tiers.fast).session() as session,
         await session.start_transaction(
             read_concern=ReadConcern("snapshot"), write_concern=WriteConcern("majority")
         ),

@@ -145,18 +145,23 @@ class ForeignWrites:
             for ns, time in since.items()
         }
         times = [time for time in self._seen_to.values() if time is not None]
-        expires = {ns for ns in since if await has_expiry(self._archive, ns)}
+        expires: set[str] = set()
         watch = Watch(self._archive)
         try:
             await watch.open(pipeline(min(times) if times else None, since))
             while True:
-                for event in await watch.read(1_000):
+                events = await watch.read(1_000)
+                # Asked only now: the index may have been made after the watch began.
+                for namespace in deleted_from(events) - expires:
+                    if await has_expiry(self._archive, namespace):
+                        expires.add(namespace)
+                for event in events:
                     self._count(event, expires)
         finally:
             await watch.close()
 
     def _count(self, event: Mapping[str, Any], expires: set[str]) -> None:
-        namespace = f"{event['ns']['db']}.{event['ns']['coll']}"
+        namespace = _namespace(event)
         time, seen_to = event["clusterTime"], self._seen_to.get(namespace)
         if seen_to is not None and time <= seen_to:
             return
@@ -167,6 +172,15 @@ class ForeignWrites:
         if not (namespace in expires and event["operationType"] == "delete"):
             self.counts[namespace] += 1
             self._noticed(namespace)
+
+
+def _namespace(event: Mapping[str, Any]) -> str:
+    return f"{event['ns']['db']}.{event['ns']['coll']}"
+
+
+def deleted_from(events: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The namespaces of the deletes among these events."""
+    return {_namespace(event) for event in events if event["operationType"] == "delete"}
 
 
 def _later(seen: Timestamp | None, since: Timestamp | None) -> Timestamp | None:

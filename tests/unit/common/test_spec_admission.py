@@ -85,8 +85,6 @@ def test_patch_releases_may_differ_while_a_tier_is_upgraded() -> None:
         ({"clustered": True}, "clustered", "take the policy out"),
         ({"encrypted": True}, "encrypted", "take the policy out"),
         ({"simple_collation": False}, "default collation", "without one"),
-        ({"indexes": (FULL, IndexObservation("ttl", (("x", 1),), expires=True))},
-         'TTL index "ttl"', 'getCollection("orders").dropIndex("ttl")'),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("policy", [BY_AGE, ALL], ids=["age", "all"])

@@ -15,7 +15,12 @@ ID = {"v": 2, "key": {"_id": 1}, "name": "_id_"}
 PLAIN = {"v": 2, "key": {"t": 1}, "name": "t_1"}
 UNIQUE = {"v": 2, "key": {"k": 1, "l": -1}, "name": "k_1", "unique": True}
 PREPARED = {"v": 2, "key": {"p": 1}, "name": "p_1", "prepareUnique": True}
-LISTED = [ID, PLAIN, UNIQUE, PREPARED]
+EXPIRING = {"v": 2, "key": {"e": 1}, "name": "e_1", "expireAfterSeconds": 60}
+LISTED = [ID, PLAIN, UNIQUE, PREPARED, EXPIRING]
+
+
+def expiry(seconds: Any, **which: Any) -> Command:
+    return command("collMod", index={**which, "expireAfterSeconds": seconds})
 
 
 def command(name: str, value: Any = "orders", **fields: Any) -> Command:
@@ -66,6 +71,24 @@ WAYS: dict[str, tuple[Command, Way]] = {
     "make unique": (command("collMod", index={"name": "t_1", "unique": True}), Way.ALONE),
     "no longer prepare": (command("collMod", index={"name": "p_1", "prepareUnique": False}), Way.ALONE),
     "validator": (command("collMod", validator={"unique": 1}), Way.BOTH),
+    "a rule by which documents expire": (
+        building({"key": {"f": 1}, "name": "f_1", "expireAfterSeconds": 5}), Way.BOTH,
+    ),
+    "of an index that was there": (expiry(5, name="t_1"), Way.BOTH),
+    "of one that isn't": (expiry(5, name="none"), Way.BOTH),
+    "sooner": (expiry(59, name="e_1"), Way.BOTH),
+    "as it was": (expiry(60.0, keyPattern={"e": 1}), Way.BOTH),
+    "later": (expiry(61, name="e_1"), Way.ALONE),
+    "later, by key": (expiry(60.5, keyPattern={"e": 1}), Way.ALONE),
+    "never": (expiry(float("nan"), name="e_1"), Way.ALONE),
+    "at no time": (expiry("off", name="e_1"), Way.ALONE),
+    "later, and hidden": (
+        command("collMod", index={"name": "e_1", "hidden": True, "expireAfterSeconds": 90}), Way.ALONE,
+    ),
+    "hidden alone": (command("collMod", index={"name": "e_1", "hidden": True}), Way.BOTH),
+    "drop an expiring one": (command("dropIndexes", index="e_1"), Way.ALONE),
+    "drop it by its key": (command("dropIndexes", index={"e": 1}), Way.ALONE),
+    "drop it among others": (command("dropIndexes", index=["t_1", "e_1"]), Way.ALONE),
     "compact": (command("compact"), Way.ARCHIVE),
     "to capped": (command("convertToCapped", size=1), Way.REFUSED),
     "unheard of": (command("somethingNew"), Way.REFUSED),
@@ -77,8 +100,9 @@ def test_way(given: Command, expected: Way) -> None:
     assert way(given, LISTED) is expected
 
 
-def test_all_indexes_go_on_both_tiers_where_none_is_unique() -> None:
+def test_all_indexes_go_on_both_tiers_where_none_is_a_rule() -> None:
     assert way(command("dropIndexes", index="*"), [ID, PLAIN]) is Way.BOTH
+    assert way(command("dropIndexes", index="*"), [ID, EXPIRING]) is Way.ALONE
 
 
 def snapshot(listed: tuple[str, ...] = (), **states: State) -> Snapshot:
@@ -145,6 +169,14 @@ def test_expiry_is_taken_out_for_the_fast_tier(
     assert found is None if left is None else decoded(found) == {"collMod": "orders", **left}
 
 
+def test_what_is_the_archives_alone_is_taken_out_of_an_index_for_the_fast_tier() -> None:
+    specs = [{"key": {"e": 1}, "name": "e_1", "expireAfterSeconds": 5, "sparse": True}, PLAIN]
+    given = command("createIndexes", indexes=specs, commitQuorum=3)
+    found = decoded(schema_parts.indexes_without_expiry(given))
+    del specs[0]["expireAfterSeconds"]
+    assert found == {"createIndexes": "orders", "indexes": specs}
+
+
 def test_what_a_coll_mod_had_changed_is_brought_back() -> None:
     given = command("collMod", validator={"a": 1}, index={"keyPattern": {"t": 1}, "hidden": True})
     reply = bson.encode({"hidden_old": False, "hidden_new": True, "ok": 1.0})
@@ -161,7 +193,7 @@ def test_dropped_indexes_can_be_built_again() -> None:
         found = schema_parts.dropped_by(command("dropIndexes", index=index), LISTED)
         return [str(spec["name"]) for spec in found]
 
-    assert dropped("*") == ["t_1", "k_1", "p_1"]
+    assert dropped("*") == ["t_1", "k_1", "p_1", "e_1"]
     assert dropped("t_1") == ["t_1"]
     assert dropped(["t_1", "p_1", "x"]) == ["t_1", "p_1"]
     assert dropped({"k": 1, "l": -1}) == ["k_1"]

@@ -68,7 +68,6 @@ class IndexObservation:
     partial: bool = False
     hidden: bool = False
     simple_collation: bool = True
-    expires: bool = False
     building: bool = False
 
 
@@ -218,7 +217,6 @@ def check_collection(
     problems = list(_check_kind(f"{path}.namespace", found))
     if problems or found.kind not in (None, "collection"):
         return problems
-    problems += _check_expiry(path, found)
     if policy.age_field is not None:
         problems += _check_age_index(f"{path}.ageField", policy.age_field, found)
     return problems
@@ -254,17 +252,6 @@ def _check_kind(path: str, found: CollectionObservation) -> Iterator[Problem]:
             "has a default collation, under which different ids can be equal",
             f"{taken_out}, or copy it into a collection without one",
         )
-
-
-def _check_expiry(path: str, found: CollectionObservation) -> Iterator[Problem]:
-    for index in found.indexes:
-        if index.expires:
-            name = json.dumps(index.name)
-            yield Problem(
-                f"{path}.namespace",
-                f"has a TTL index {name}, which this version can't follow",
-                f"drop it: {_shell(found.namespace)}.dropIndex({name}); or take the policy out",
-            )
 
 
 def _check_age_index(path: str, age_field: str, found: CollectionObservation) -> Iterator[Problem]:

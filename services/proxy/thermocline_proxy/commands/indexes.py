@@ -1,4 +1,8 @@
-"""Which indexes a command is about, and whether they constrain what may be written. Pure."""
+"""Which indexes a command is about, and whether documents are refused or expire by them. Pure.
+
+A rule by which documents expire is followed in each tier at its own time: while the archive's copies are gone
+and the fast tier's are due, or the other way round, it can't be dropped or put off in both at once.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -12,6 +16,7 @@ Listed = Sequence[Mapping[str, Any]]
 
 _CONSTRAINTS: Final = ("unique", "prepareUnique")
 _NO_MATTER: Final = frozenset({"v", "ns", "background", "name"})
+_EXPIRE: Final = "expireAfterSeconds"
 _OFF_BY_DEFAULT: Final = frozenset({"unique", "prepareUnique", "sparse", "hidden"})
 
 
@@ -33,26 +38,49 @@ def builds_constraint(command: Command, listed: Listed) -> bool:
     return False
 
 
-def drops_constraint(command: Command, listed: Listed) -> bool:
-    """Whether a ``dropIndexes`` drops an index that is unique."""
+def drops_rule(command: Command, listed: Listed) -> bool:
+    """Whether a ``dropIndexes`` drops an index that is unique, or one by which documents expire."""
     kind, raw = command.fields.get("index", (0, b""))
-    constraints = [spec for spec in listed if constrains(spec)]
+    rules = [spec for spec in listed if constrains(spec) or _EXPIRE in spec]
     if kind == DOCUMENT:
         key = list(decoded(raw).items())
-        return any(list(spec["key"].items()) == key for spec in constraints)
+        return any(list(spec["key"].items()) == key for spec in rules)
     if kind == ARRAY:
         names = set(decoded(raw).values())
-        return any(spec["name"] in names for spec in constraints)
+        return any(spec["name"] in names for spec in rules)
     if kind == STRING:
         name = raw[4:-1].decode("utf-8", "replace")
-        return any(name in ("*", spec["name"]) for spec in constraints)
+        return any(name in ("*", spec["name"]) for spec in rules)
     return False
 
 
-def makes_constraint(command: Command) -> bool:
-    """Whether a ``collMod`` is about an index's uniqueness."""
+def changes_rule(command: Command, listed: Listed) -> bool:
+    """Whether a ``collMod`` is about an index's uniqueness, or lets documents live longer than before."""
     kind, raw = command.fields.get("index", (0, b""))
-    return kind == DOCUMENT and any(name in _CONSTRAINTS for name in decoded(raw))
+    if kind != DOCUMENT:
+        return False
+    change = decoded(raw)
+    if any(name in change for name in _CONSTRAINTS):
+        return True
+    if _EXPIRE not in change:
+        return False
+    key = change.get("keyPattern")
+    former = [
+        spec[_EXPIRE]
+        for spec in listed
+        if _EXPIRE in spec
+        and (
+            spec["name"] == change.get("name")
+            or (isinstance(key, Mapping) and list(spec["key"].items()) == list(key.items()))
+        )
+    ]
+    return not all(_no_longer(change[_EXPIRE], before) for before in former)
+
+
+def _no_longer(now: Any, before: Any) -> bool:
+    """Whether what expires ``before`` seconds after its date surely expires ``now`` seconds after it, too."""
+    numbers = all(isinstance(each, int | float) for each in (now, before))
+    return numbers and bool(now <= before)
 
 
 def _essence(spec: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:

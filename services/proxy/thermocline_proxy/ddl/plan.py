@@ -7,8 +7,8 @@ from thermocline_proxy.commands.command import Command
 from thermocline_proxy.commands.indexes import (
     Listed,
     builds_constraint,
-    drops_constraint,
-    makes_constraint,
+    changes_rule,
+    drops_rule,
 )
 from thermocline_proxy.routing.snapshot import Snapshot
 
@@ -42,9 +42,9 @@ def way(command: Command, indexes: Listed) -> Way:
     if name == "createIndexes":
         alone = builds_constraint(command, indexes)
     elif name in ("dropIndexes", "deleteIndexes"):
-        alone = drops_constraint(command, indexes)
+        alone = drops_rule(command, indexes)
     elif name == "collMod":
-        alone = makes_constraint(command)
+        alone = changes_rule(command, indexes)
     else:
         return _WAYS.get(name, Way.REFUSED)
     return Way.ALONE if alone else Way.BOTH

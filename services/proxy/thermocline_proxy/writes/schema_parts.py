@@ -54,13 +54,17 @@ def refuse_untierable(command: Command) -> None:
 
 
 def indexes_without_expiry(command: Command) -> Command:
-    """``createIndexes`` for F: TTL rules are A's, and the evictor's for F."""
+    """``createIndexes`` for F: TTL rules are A's, and the evictor's for F; so is a ``commitQuorum``, which
+    counts and names A's members."""
     specs = [
         replaced(raw, {_EXPIRE: None}) if _EXPIRE in fields_of(raw) else raw
         for raw in command.documents("indexes")
     ]
     listed = wrap(*(b"\x03" + str(i).encode() + b"\0" + raw for i, raw in enumerate(specs)))
-    return command.changed({"indexes": raw_element("indexes", ARRAY, listed)}, {})
+    changes: dict[str, bytes | None] = {"indexes": raw_element("indexes", ARRAY, listed)}
+    if "commitQuorum" in command.fields:
+        changes["commitQuorum"] = None
+    return command.changed(changes, {})
 
 
 def options_without_expiry(command: Command) -> Command | None:
