@@ -247,8 +247,11 @@ class Thermocline:
         return self
 
     def stop(self) -> None:
-        """End all services. Their logs are lost unless a directory was given, but for the ends."""
-        for service in self.services.values():
+        """End all services. Their logs are lost unless a directory was given, but for the ends.
+
+        The feeder last: others finish what they have in hand, for which they may need replay.
+        """
+        for service in reversed(self.services.values()):
             if service.process.running:
                 service.terminate(timeout=15)
             self._ends.setdefault(service.label, service.process.tail(40))
