@@ -25,13 +25,15 @@ from thermocline_operator.reports import Reporter
 from thermocline_operator.status.document import NUMBERS_SECONDS, Due, build, due
 from thermocline_operator.status.events import Event, of_change
 from thermocline_operator.status.facts import Ending, Facts
-from thermocline_operator.status.reasons import EventReason
+from thermocline_operator.status.reasons import EventReason, Reason
 from thermocline_operator.workqueue import Again, Key
 
 log = logging.getLogger(__name__)
 
 RESYNC_SECONDS: Final = 60.0
 """Everything is read anew at least this often, whatever the watches say."""
+SECRET_SECONDS: Final = 10.0
+"""So often while a Secret has to be made or mended: they are read by name, and can't be watched."""
 LOOK_SECONDS: Final = 5.0
 """Services are asked for their status this often,"""
 BUSY_SECONDS: Final = 1.0
@@ -71,7 +73,8 @@ class Reconciler:
     async def turn(self, key: Key, news: bool) -> Again | None:
         """One turn; ``news``: something has happened to the resource or what it owns."""
         memory = self._memories.setdefault(key, Memory())
-        stale = memory.full_at is None or monotonic() - memory.full_at >= RESYNC_SECONDS
+        pause = SECRET_SECONDS if _waits_for_secret(memory.body) else RESYNC_SECONDS
+        stale = memory.full_at is None or monotonic() - memory.full_at >= pause
         whole = news or stale or not memory.complete
         if whole:
             memory.full_at = None
@@ -278,6 +281,14 @@ def _with_generation(resource: Resource, body: Body) -> Resource:
     """The last valid resource under the object's present generation, which a drain is told by."""
     return dataclasses.replace(
         resource, generation=int(body["metadata"].get("generation", resource.generation))
+    )
+
+
+def _waits_for_secret(body: Body | None) -> bool:
+    status = (body or {}).get("status") or {}
+    reasons = {condition.get("reason") for condition in status.get("conditions") or []}
+    return not reasons.isdisjoint(
+        {Reason.SECRET_MISSING, Reason.SECRET_INCOMPLETE, Reason.LOG_IN_REFUSED}
     )
 
 

@@ -570,3 +570,20 @@ async def test_an_upgrade_rolls_nothing_that_waits_for_approval(world: World) ->
     spec = world.server.objects["deployments", NAMESPACE, "shop-proxy"]["spec"]
     assert spec["template"]["spec"]["containers"][0]["image"] == "services:2"
     assert "pendingRollout" not in world.resource["status"]
+
+
+async def test_a_secret_that_is_waited_for_is_looked_at_often(world: World) -> None:
+    """Secrets can't be watched: the right to list them would show all of a namespace."""
+    world.create(archive={**SPEC["archive"], "credentialsSecretRef": {"name": "user"}})
+    await world.turns()
+    assert world.condition("CredentialsValid")["reason"] == "SecretMissing"
+    body = {
+        "metadata": {"name": "user", "namespace": NAMESPACE},
+        "data": {"username": "YQ==", "password": "Yg=="},
+    }
+    world.server.put("secrets", body)
+    memory = world.operator.memories[KEY]
+    assert memory.full_at is not None
+    memory.full_at -= 11
+    await world.turn(news=False)
+    assert world.condition("CredentialsValid")["reason"] == "NotHeard"
