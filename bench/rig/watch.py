@@ -1,0 +1,67 @@
+"""Once a second during a measurement: disk reads, warm share, lag, load, and who took the processors."""
+
+import contextlib
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from rig.blocks import busy_ticks, cpu_ticks
+from rig.place import Place
+
+TICK: Final = os.sysconf("SC_CLK_TCK")
+STATUS_EVERY: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """At one moment; ``at`` in seconds from the start, counts so far, processor time in seconds."""
+
+    at: float
+    disk_reads: int
+    warm_percent: float
+    copied: int
+    lag: float
+    load: float
+    busy: float
+    cpu: dict[str, float]
+
+
+@dataclass(slots=True)
+class Watch:
+    """Collects samples of a place."""
+
+    place: Place
+    samples: list[Sample] = field(default_factory=list)
+    _warm: float = 0.0
+    _copied: int = 0
+    _lag: float = 0.0
+
+    def take(self, at: float) -> None:
+        """One sample; the services' own figures come every few seconds only, because asking costs."""
+        if len(self.samples) % STATUS_EVERY == 0 and self.place.thermocline is not None:
+            self._warm = self.place.warm_percent()
+            namespaces = self.place.status("warmer").get("namespaces", {}).values()
+            self._copied = sum(int(each.get("copied", 0)) for each in namespaces)
+            self._lag = float(self.place.status("feeder").get("lagSeconds", 0.0))
+        self.samples.append(
+            Sample(
+                at,
+                self.place.disk_reads(),
+                self._warm,
+                self._copied,
+                self._lag,
+                os.getloadavg()[0],
+                busy_ticks(Path("/proc/stat").read_text()) / TICK,
+                processor_seconds(self.place.processes()),
+            )
+        )
+
+
+def processor_seconds(processes: dict[str, int]) -> dict[str, float]:
+    """Of each process that still runs, since it started."""
+    found = {}
+    for name, pid in processes.items():
+        with contextlib.suppress(OSError):
+            found[name] = cpu_ticks(Path(f"/proc/{pid}/stat").read_text()) / TICK
+    return found
