@@ -7,7 +7,7 @@ Ids travel as raw bytes, so that what Python cannot represent survives.
 
 import math
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 
@@ -71,16 +71,23 @@ def elements(document: bytes) -> Iterable[tuple[bytes, int, int, int, int]]:
 
     Raises :class:`InvalidElement`, ``struct.error`` or ``ValueError`` where the bytes are not BSON.
     """
-    pos = 4
-    last = len(document) - 1
+    return elements_within(document, 0, len(document))
+
+
+def elements_within(
+    document: bytes, start: int, end: int
+) -> Iterable[tuple[bytes, int, int, int, int]]:
+    """:func:`elements` of the document at these offsets within others' bytes."""
+    pos = start + 4
+    last = end - 1
     while pos < last:
         kind = document[pos]
         stop = document.index(b"\0", pos + 1)
-        end = value_end(document, kind, stop + 1)
-        if end > last:
+        behind = value_end(document, kind, stop + 1)
+        if behind > last:
             raise InvalidElement("a value runs past the end of its document")
-        yield document[pos + 1 : stop], kind, pos, stop + 1, end
-        pos = end
+        yield document[pos + 1 : stop], kind, pos, stop + 1, behind
+        pos = behind
 
 
 def _number(kind: int, raw: bytes) -> bytes:
@@ -194,20 +201,29 @@ def string(name: bytes, text: str) -> bytes:
     return b"\x02" + name + b"\0" + _INT.pack(len(raw) + 1) + raw + b"\0"
 
 
+def id_list(ids: Sequence[DocId]) -> bytes:
+    """A raw BSON array's value bytes: these ids."""
+    kinds = _KINDS
+    return wrap(
+        b"".join(
+            [
+                part
+                for i, name in zip(ids, index_names(len(ids)), strict=True)
+                for part in (kinds[i.kind], name, i.value)
+            ]
+        )
+    )
+
+
+def index_names(count: int) -> list[bytes]:
+    """The names of an array's first elements, each with the zero byte behind it."""
+    names = _NAMES[:count]
+    return names if len(names) == count else [b"%d\0" % i for i in range(count)]
+
+
 def in_filter(ids: Iterable[DocId]) -> bytes:
     """The raw filter ``{_id: {$in: [...]}}``."""
-    wanted = list(ids)
-    names = _NAMES[: len(wanted)]
-    if len(names) < len(wanted):
-        names = [b"%d\0" % i for i in range(len(wanted))]
-    kinds, join = _KINDS, b"".join
-    values = [
-        part
-        for i, name in zip(wanted, names, strict=True)
-        for part in (kinds[i.kind], name, i.value)
-    ]
-    inner = wrap(b"\x04$in\0", wrap(join(values)))
-    return wrap(b"\x03_id\0", inner)
+    return wrap(b"\x03_id\0", wrap(b"\x04$in\0", id_list(list(ids))))
 
 
 def record_id(namespace: str, doc_id: DocId) -> bytes:

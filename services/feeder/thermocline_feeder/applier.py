@@ -145,6 +145,8 @@ class Applier:
             except Unwritable as refusal:
                 attempt.guess_no_more()
                 self._refuse(attempt, (refusal.namespace, refusal.id), 0, str(refusal))
+            except writer.Unexpected:
+                attempt.guess_no_more()
             except writer.Refused as refusal:
                 if attempt.guess_no_more() and after_writing(refusal.code) is Writing.CONFLICT:
                     continue

@@ -52,6 +52,13 @@ class Refused(Exception):
         return (self.command.namespace, self.command.ids[self.index])
 
 
+class Unexpected(Exception):
+    """Documents that are written together aren't all there, or one is refused; nothing was applied.
+
+    Which one it is isn't said: write each by itself.
+    """
+
+
 class RefusedWhole(Exception):
     """The archive refused a whole command, without naming a statement."""
 
@@ -66,7 +73,7 @@ async def apply(
 ) -> None:
     """Write the documents and set the checkpoint's fields in one transaction, ``w: majority``.
 
-    Raises :class:`Fenced`, :class:`Refused`, :class:`RefusedWhole`, or PyMongo's errors. Doing it
+    Raises :class:`Fenced`, :class:`Refused`, :class:`RefusedWhole`, :class:`Unexpected`, or PyMongo's errors. Doing it
     again is no harm: the same state is written.
     """
     async with reserved_sessions(archive).session() as session:
@@ -139,5 +146,7 @@ async def _write(archive: Client, session: AsyncClientSession, command: Command)
             raise
         raise RefusedWhole(command, error) from error
     first = first_write_error(reply)
+    if command.together and (first is not None or reply["n"] != len(command.ids)):
+        raise Unexpected
     if first is not None:
         raise Refused(command, int(first["index"]), int(first["code"]), first)

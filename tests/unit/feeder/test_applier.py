@@ -47,6 +47,12 @@ class Server:
     ) -> None:
         way: dict[int, str] = {}
         for command in commands:
+            if command.together:
+                numbers = [decode(i.document())["_id"] for i in command.ids]
+                if not self.present.issuperset(numbers):
+                    raise writer.Unexpected
+                way |= dict.fromkeys(numbers, "together")
+                continue
             for index, (i, statement) in enumerate(
                 zip(command.ids, command.statements, strict=True)
             ):
@@ -196,6 +202,21 @@ async def test_what_was_written_before_is_written_as_a_difference(
 ) -> None:
     found = await ways(monkeypatch, Server(), prepared(1, fresh=True), prepared(1, 2), prepared(2))
     assert found == [{1: "documents"}, {1: "pipeline", 2: "updates"}, {2: "pipeline"}]
+
+
+async def test_where_one_of_several_is_gone_each_is_written_by_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Somebody deleted it in the archive, an index that lets documents expire for example."""
+    server = Server()
+    monkeypatch.setattr(writer, "apply", server.apply)
+    made = Applier(cast("Any", None), uuid.uuid4(), quarantine_limit=1_000)
+    numbers = range(10)
+    for gone in (set(), set(), {3}, set()):
+        server.present -= gone
+        await made.apply(prepared(*numbers))
+    expected = ["updates", "together", "updates", "together"]
+    assert server.ways == [dict.fromkeys(numbers, way) for way in expected]
 
 
 async def test_an_insert_of_what_is_there_becomes_an_update(

@@ -1,9 +1,12 @@
 """Verdicts and the commands made of them."""
 
+import datetime
 import uuid
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
-from bson import decode, encode
+from bson import Decimal128, ObjectId, decode, encode
 from bson.int64 import Int64
 from bson.timestamp import Timestamp
 
@@ -95,7 +98,7 @@ def test_what_is_known_of_the_archives_document_decides_how_it_is_written() -> N
     how = ids(0, 1), ids(1, 2)
     updates, inserts = commands(verdicts, frozenset(), frozenset(), *how)
     assert [decode(s)["_id"] for s in inserts.statements] == [0, 1]
-    literal, replacement = map(decode, updates.statements)
+    replacement, literal = map(decode, updates.statements)
     assert literal == {
         "q": {"_id": 2},
         "u": [{"$replaceWith": {"$literal": {"_id": 2, "a": 1}}}],
@@ -206,6 +209,89 @@ def test_a_statement_is_well_formed_for_every_id(value: object) -> None:
     pipeline = {"q": query, "u": [{"$replaceWith": {"$literal": after}}], "upsert": True}
     found = commands(verdicts, alike={NS: {verdicts[0].id}})
     assert found[0].statements[0] == encode(pipeline)
+
+
+def over(found: Command) -> list[list[Any]]:
+    """The ids of each statement that writes several documents; it is what it should be."""
+    ids = []
+    for statement in map(decode, found.statements):
+        wanted = statement["q"]["_id"]["$in"]
+        (documents, _) = statement["u"][0]["$replaceWith"]["$arrayElemAt"]
+        index = {"$indexOfArray": [{"$literal": wanted}, "$_id"]}
+        chosen = {"$arrayElemAt": [{"$literal": [{"_id": i, "a": 1} for i in wanted]}, index]}
+        query = {"_id": {"$in": wanted}}
+        assert statement == {"q": query, "u": [{"$replaceWith": chosen}], "multi": True}
+        assert len(documents["$literal"]) == len(wanted)
+        ids.append(wanted)
+    return ids
+
+
+def alike(values: Iterable[Any]) -> list[Command]:
+    """The commands for documents with these ids that are surely there."""
+    documents = [encode({"_id": value, "a": 1}) for value in values]
+    verdicts = [Verdict(NS, DocId.of_document(d), d) for d in documents]
+    return commands(verdicts, alike={NS: {v.id for v in verdicts}})
+
+
+def test_documents_that_are_surely_there_are_written_together() -> None:
+    (found,) = alike(range(120))
+    assert (found.verb, found.together) == (Verb.UPDATE, True)
+    assert over(found) == [list(range(50)), list(range(50, 100)), list(range(100, 120))]
+    assert [decode(i.document())["_id"] for i in found.ids] == list(range(120))
+
+
+def test_what_is_deleted_makes_room_for_those_that_are_written_together() -> None:
+    """A unique key may pass from one to the other."""
+    verdicts = [verdict(encode({"_id": i, "a": 1}), i) for i in range(10)] + [verdict(None, 10)]
+    found = commands(verdicts, alike={NS: {v.id for v in verdicts}})
+    assert [(c.verb, c.together) for c in found] == [(Verb.DELETE, False), (Verb.UPDATE, True)]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        Int64,
+        str,
+        lambda n: "x" * n,
+        lambda n: ObjectId(f"{n:024x}"),
+        lambda n: b"b" * n,
+        lambda n: datetime.datetime(2026, 1, 1, 0, n),  # noqa: DTZ001
+    ],
+    ids=["long", "string", "long string", "object id", "binary", "date"],
+)
+def test_ids_that_mean_themselves_stand_together(make: Callable[[int], Any]) -> None:
+    values = [make(n) for n in range(10)]
+    (found,) = alike(values)
+    assert over(found) == [values]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [float, lambda n: {"$gt": n}, lambda n: Timestamp(1, n), lambda n: Decimal128(str(n))],
+    ids=["double", "document", "timestamp", "decimal"],
+)
+def test_all_other_ids_stand_alone(make: Callable[[int], Any]) -> None:
+    (found,) = alike([make(n) for n in range(10)])
+    assert (len(found.statements), found.together) == (10, False)
+
+
+def test_few_and_large_documents_stand_alone() -> None:
+    assert [c.together for c in alike(range(3))] == [False]
+    large = [encode({"_id": i, "x": b"\0" * 100_000}) for i in range(10)]
+    verdicts = [Verdict(NS, DocId.of_document(d), d) for d in large]
+    found = commands(verdicts, alike={NS: {v.id for v in verdicts}})
+    assert [(c.together, len(c.statements)) for c in found] == [(False, 10)]
+
+
+def test_statements_for_several_documents_stay_within_the_servers_limit() -> None:
+    documents = [encode({"_id": i, "x": b"\0" * 50_000}) for i in range(400)]
+    verdicts = [Verdict(NS, DocId.of_document(d), d) for d in documents]
+    found = commands(verdicts, alike={NS: {v.id for v in verdicts}})
+    assert all(c.together and sum(map(len, c.statements)) < 12_600_000 for c in found)
+    assert [i for c in found for i in c.ids] == [v.id for v in verdicts]
+    for command in found:
+        wanted = [i for s in command.statements for i in decode(s)["q"]["_id"]["$in"]]
+        assert [decode(i.document())["_id"] for i in command.ids] == wanted
 
 
 def test_collections_of_one_name_are_kept_apart() -> None:

@@ -1,7 +1,6 @@
 """Verdicts -> the write commands of one transaction on the archive."""
 
 import re
-import struct
 import uuid
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +8,15 @@ from enum import Enum
 
 from thermocline_common.fidelity import Form, form_of, zeroing
 from thermocline_common.ids import DocId, wrap
+from thermocline_feeder.plan.statements import (
+    COMPARABLE,
+    LEAST_TOGETHER,
+    MOST_BYTES_TOGETHER,
+    MOST_TOGETHER,
+    literal,
+    replacement,
+    together,
+)
 from thermocline_feeder.plan.verdicts import Verdict
 
 MAX_COMMAND_BYTES = 12 * 1024 * 1024
@@ -27,9 +35,6 @@ SLOW_SECONDS = 2.0
 
 _MAYBE_ZERO_TIMESTAMP = re.compile(rb"\x11[^\0]*\0{9}")
 _NOTHING: Mapping[str, Container[DocId]] = {}
-_UPSERT_AND_END = b"\x08upsert\0\1\0"
-_INT = struct.Struct("<i")
-_KINDS = [bytes((kind,)) for kind in range(256)]
 _LIMIT_ONE = b"\x10limit\0\1\0\0\0"
 
 
@@ -43,13 +48,17 @@ class Verb(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One write command; ``ids[i]`` is the document of ``statements[i]`` (raw BSON)."""
+    """One write command; ``ids[i]`` is the document of ``statements[i]`` (raw BSON).
+
+    ``together``: each statement is for several of the ids, in their order, and all of them must be there.
+    """
 
     namespace: str
     archive_uuid: uuid.UUID | None
     verb: Verb
     statements: Sequence[bytes]
     ids: Sequence[DocId]
+    together: bool = False
 
 
 class Unwritable(ValueError):
@@ -67,7 +76,7 @@ _TOO_LARGE = "is too large together with its long _id: no write can bring both a
 
 def exact_form(document: bytes) -> Form:
     """:func:`form_of`, with a quick look first that settles almost every document."""
-    if b"$" in document or _MAYBE_ZERO_TIMESTAMP.search(document):
+    if b"$" in document or (b"\x11" in document and _MAYBE_ZERO_TIMESTAMP.search(document)):
         return form_of(document)
     return Form.REPLACEMENT
 
@@ -83,8 +92,8 @@ def commands(
 
     ``fresh``: by namespace, documents that the archive probably lacks: they are inserted, which costs it two
     thirds of an upsert, and fails with a duplicate key where one is there. ``alike``: documents that are plain
-    (:func:`is_plain`) and are surely so in the archive too, as far as they are there: they are written by a
-    pipeline. The archive then logs only what changed and leaves alone the indexes that it doesn't concern,
+    (:func:`is_plain`) and are surely there and so in the archive too: they are written by a pipeline, several in
+    a statement, which fails as a whole where one isn't there after all. The archive then logs only what changed and leaves alone the indexes that it doesn't concern,
     where a replacement in a transaction looks each of them up in the catalog anew. Neither counts where
     ``anew`` or ``reinsert`` say otherwise.
 
@@ -96,9 +105,11 @@ def commands(
     updates: _Groups = {}
     inserts: _Groups = {}
     settings: _Groups = {}
+    known: _Groups = {}
     ordinary = not anew and not reinsert
     group: _Group | None = None
     new: _Group | None = None
+    old: _Group | None = None
     fresh_here: Container[DocId] = ()
     alike_here: Container[DocId] = ()
     last = Verdict("", DocId(0, b"", b""), None)
@@ -113,16 +124,18 @@ def commands(
             if (
                 group is None
                 or new is None
+                or old is None
                 or (namespace, archive_uuid) != (last.namespace, last.archive_uuid)
             ):
                 group, new, last = _group(updates, verdict), _group(inserts, verdict), verdict
+                old = _group(known, verdict)
                 fresh_here, alike_here = fresh.get(namespace, ()), alike.get(namespace, ())
             if doc_id in fresh_here:
                 new.add(document, doc_id)
             elif doc_id in alike_here:
-                group.add(_literal(doc_id, document), doc_id)
+                old.add(document, doc_id)
             else:
-                group.add(_replacement(doc_id, document), doc_id)
+                group.add(replacement(doc_id, document), doc_id)
             continue
         again = namespace in anew or (namespace, doc_id) in reinsert
         form = Form.REPLACEMENT if document is None else exact_form(document)
@@ -143,23 +156,19 @@ def commands(
         elif form is Form.REPLACEMENT and again:
             _group(inserts, verdict).add(document, doc_id)
         elif form is Form.REPLACEMENT:
-            _group(updates, verdict).add(_replacement(doc_id, document), doc_id)
+            _group(updates, verdict).add(replacement(doc_id, document), doc_id)
         else:
-            _group(updates, verdict).add(_literal(doc_id, document), doc_id)
-    result: list[Command] = []
-    in_order = (
-        (Verb.DELETE, deletes),
-        (Verb.UPDATE, updates),
-        (Verb.INSERT, inserts),
-        (Verb.UPDATE, settings),
-    )
-    for verb, groups in in_order:
-        for (namespace, archive_uuid), group in groups.items():
-            result += [
-                Command(namespace, archive_uuid, verb, group.statements[part], group.ids[part])
-                for part in _by_size(group.statements)
-            ]
-    return result
+            _group(updates, verdict).add(literal(doc_id, document), doc_id)
+    several: list[Command] = []
+    for place, documents in known.items():
+        several += _over(*place, documents, updates.setdefault(place, _Group()))
+    return [
+        *_commands(Verb.DELETE, deletes),
+        *several,
+        *_commands(Verb.UPDATE, updates),
+        *_commands(Verb.INSERT, inserts),
+        *_commands(Verb.UPDATE, settings),
+    ]
 
 
 @dataclass(slots=True)
@@ -181,49 +190,48 @@ def _group(groups: _Groups, verdict: Verdict) -> _Group:
     return groups.setdefault((verdict.namespace, verdict.archive_uuid), _Group())
 
 
-def _replacement(doc_id: DocId, document: bytes) -> bytes:
-    """``{q: {_id}, u: document, upsert: true}``, in one go: this is made for almost every document."""
-    value = doc_id.value
-    length = len(value)
-    return b"".join(
-        (
-            _INT.pack(length + len(document) + 30),
-            b"\x03q\0",
-            _INT.pack(length + 10),
-            _KINDS[doc_id.kind],
-            b"_id\0",
-            value,
-            b"\0\x03u\0",
-            document,
-            _UPSERT_AND_END,
-        )
-    )
+def _commands(verb: Verb, groups: _Groups) -> Iterator[Command]:
+    for (namespace, archive_uuid), group in groups.items():
+        for part in _by_size(group.statements):
+            yield Command(namespace, archive_uuid, verb, group.statements[part], group.ids[part])
 
 
-def _literal(doc_id: DocId, document: bytes) -> bytes:
-    """``{q: {_id}, u: [{$replaceWith: {$literal: document}}], upsert: true}``, in one go as well."""
-    value = doc_id.value
-    length, size = len(value), len(document)
-    return b"".join(
-        (
-            _INT.pack(length + size + 72),
-            b"\x03q\0",
-            _INT.pack(length + 10),
-            _KINDS[doc_id.kind],
-            b"_id\0",
-            value,
-            b"\0\x04u\0",
-            _INT.pack(size + 42),
-            b"\x030\0",
-            _INT.pack(size + 34),
-            b"\x03$replaceWith\0",
-            _INT.pack(size + 15),
-            b"\x03$literal\0",
-            document,
-            b"\0\0\0",
-            _UPSERT_AND_END,
+def _over(
+    namespace: str, archive_uuid: uuid.UUID | None, documents: _Group, alone: _Group
+) -> list[Command]:
+    """Documents over those that are surely there, several in a statement; those that are ``alone`` go there."""
+    portions: list[_Group] = []
+    portion, size = _Group(), 0
+    for document, doc_id in zip(documents.statements, documents.ids, strict=True):
+        if doc_id.kind not in COMPARABLE:
+            alone.add(literal(doc_id, document), doc_id)
+            continue
+        size += len(document)
+        if len(portion.ids) == MOST_TOGETHER or (portion.ids and size > MOST_BYTES_TOGETHER):
+            portions.append(portion)
+            portion, size = _Group(), len(document)
+        portion.add(document, doc_id)
+    portions.append(portion)
+    statements: list[bytes] = []
+    ids: list[list[DocId]] = []
+    for portion in portions:
+        if len(portion.ids) < LEAST_TOGETHER:
+            for document, doc_id in zip(portion.statements, portion.ids, strict=True):
+                alone.add(literal(doc_id, document), doc_id)
+        else:
+            statements.append(together(portion.ids, portion.statements))
+            ids.append(portion.ids)
+    return [
+        Command(
+            namespace,
+            archive_uuid,
+            Verb.UPDATE,
+            statements[part],
+            [doc_id for several in ids[part] for doc_id in several],
+            together=True,
         )
-    )
+        for part in _by_size(statements)
+    ]
 
 
 def _by_size(statements: Sequence[bytes]) -> Iterator[slice]:

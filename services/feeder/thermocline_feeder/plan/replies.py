@@ -10,6 +10,7 @@ from thermocline_common.ids import (
     OBJECT_ID,
     DocId,
     elements,
+    elements_within,
     value_end,
 )
 
@@ -25,13 +26,12 @@ def cursor_of(reply: bytes) -> tuple[int, list[bytes]]:
     """The cursor's id (0: there is no more) and its documents, raw. Raises ``KeyError`` without one."""
     for name, kind, _, start, end in elements(reply):
         if name == b"cursor" and kind == DOCUMENT:
-            cursor = reply[start:end]
             cursor_id, batch = 0, None
-            for inner, inner_kind, _, inner_start, inner_end in elements(cursor):
+            for inner, inner_kind, _, inner_start, inner_end in elements_within(reply, start, end):
                 if inner == b"id" and inner_kind == INT64:
-                    cursor_id = int.from_bytes(cursor[inner_start:inner_end], "little", signed=True)
+                    cursor_id = int.from_bytes(reply[inner_start:inner_end], "little", signed=True)
                 elif inner in (b"firstBatch", b"nextBatch") and inner_kind == ARRAY:
-                    batch = _documents(cursor, inner_start, inner_end)
+                    batch = _documents(reply, inner_start, inner_end)
             if batch is not None:
                 return cursor_id, batch
     raise KeyError("cursor")
@@ -74,6 +74,9 @@ def id_of(document: bytes) -> DocId:
     if kind == OBJECT_ID:
         value = document[9:21]
         return DocId(kind, value, b"\x07" + value)
+    if kind == INT32:
+        value = document[9:13]
+        return DocId(kind, value, b"n%d" % int(_INT.unpack(value)[0]))
     return DocId.of_value(kind, document[9 : value_end(document, kind, 9)])
 
 
