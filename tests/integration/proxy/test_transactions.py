@@ -31,6 +31,7 @@ COLLECTIONS = (
 )
 COLD = range(1_000)
 HOT = range(1_000, 1_100)
+PLACES = {95: 0, 96: 1, 97: 2, 1_020: 10, 1_021: 11}
 
 
 def seed(archive: ReplicaSet) -> None:
@@ -43,6 +44,8 @@ def seed(archive: ReplicaSet) -> None:
                 [{"_id": i, "at": OLD, "v": 100, "k": i, "g": i // 10} for i in COLD]
                 + [{"_id": i, "at": NOW, "v": 100, "k": i, "g": i // 10} for i in HOT]
             )
+        for number, place in PLACES.items():
+            bank["accounts"].update_one({"_id": number}, {"$set": {"p": [place, 0]}})
         bank["orders"].create_index("k", unique=True)
         bank["rates"].insert_many([{"_id": c, "rate": n} for n, c in enumerate("abc")])
         bank["log"].insert_one({"_id": 0})
@@ -375,6 +378,25 @@ def test_updates_by_filter_upserts_and_find_and_modify(
     assert transact(client, modify)[0] == (100, None, 109, 100, 91)
     assert accounts.find_one({"_id": 100}) is None
     assert accounts.find_one({"_id": 91}) is None
+
+
+def test_the_nearest_document_may_be_a_cold_one(client: MongoClient[dict[str, Any]]) -> None:
+    """A filter with an order of its own, where a hot document matches as well."""
+    accounts = client["bank"]["accounts"]
+    accounts.create_index([("p", "2d")])
+    near = {"p": {"$near": [0, 0]}}
+
+    def work(session: ClientSession) -> Any:
+        one = accounts.find_one_and_update(near, {"$set": {"p": [20, 0]}}, session=session)
+        two = accounts.find_one_and_delete(near, session=session)
+        accounts.update_one(near, {"$set": {"near": 1}}, session=session)
+        return one["_id"], two["_id"]  # type: ignore[index]
+
+    assert transact(client, work)[0] == (95, 96)
+    assert [d["_id"] for d in accounts.find({"near": 1})] == [97]
+    accounts.delete_one(near)
+    assert accounts.find_one({"_id": 97}) is None
+    accounts.drop_index([("p", "2d")])
 
 
 def test_too_many_cold_documents_are_refused(

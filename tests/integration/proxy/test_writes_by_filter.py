@@ -102,6 +102,74 @@ async def test_let_and_variables(compared: Comparison) -> None:
     await compared.at_rest()
 
 
+async def test_constants_of_one_statement(compared: Comparison) -> None:
+    """Which MongoDB lets its filter see, too."""
+    statement = {
+        "q": {"$expr": {"$eq": ["$n", {"$add": ["$$wanted", "$$more"]}]}},
+        "u": [{"$set": {"a": "$$wanted"}}],
+        "c": {"wanted": 5},
+    }
+    for multi in (False, True):
+        command = {"update": "orders", "updates": [{**statement, "multi": multi}]}
+        assert (await compared.both({**command, "let": {"more": 1}}))["n"] == 1
+    await compared.at_rest()
+
+
+NEAR: dict[str, Any] = {"p": {"$near": [2.2, 0]}}
+CHOICES: dict[str, list[dict[str, Any]]] = {
+    "update": [{"update": "orders", "updates": [{"q": NEAR, "u": {"$set": {"a": 1}}}]}],
+    "nested": [
+        {"update": "orders", "updates": [{"q": {"$and": [NEAR]}, "u": [{"$set": {"a": 1}}]}]},
+    ],
+    "delete": [{"delete": "orders", "deletes": [{"q": NEAR, "limit": 1}]}] * 2,
+    "findAndModify": [
+        {"findAndModify": "orders", "query": NEAR, "update": {"$inc": {"n": 1}}, "new": True},
+        {"findAndModify": "orders", "query": {"p": {"$nearSphere": [5.9, 0]}}, "remove": True},
+    ],
+    "by sort all the same": [
+        {"findAndModify": "orders", "query": NEAR, "sort": {"n": -1}, "update": {"$inc": {"n": 1}}}
+    ],
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+async def test_the_nearest_is_chosen_over_both_tiers(compared: Comparison, name: str) -> None:
+    """A filter that brings its own order: the nearest is cold, and the next ones are hot."""
+    for collection in (compared.world.fast, compared.world.archive, compared.plain):
+        await collection.update_many({}, [{"$set": {"p": ["$n", 0]}}])
+        await collection.create_index([("p", "2d")])
+    for command in CHOICES[name]:
+        await compared.both(command)
+        await compared.same_documents()
+    await compared.at_rest()
+
+
+ODD: dict[str, dict[str, Any]] = {
+    "an _id that no document has": {"_id": {"$eq": {"$a": 1}}},
+    "one in a list": {"_id": {"$in": [{"$a": 1}]}},
+    "an array as _id": {"_id": [1, 2]},
+    "an expression": {"$expr": {"$eq": ["$n", 2]}},
+    "an expression within": {"$and": [{"$or": [{"$expr": {"$eq": ["$n", 1]}}]}]},
+    "an expression beside an _id": {"_id": 6, "$expr": {"$eq": ["$n", 6]}},
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+async def test_filters_that_not_every_write_takes(compared: Comparison, name: str) -> None:
+    query = ODD[name]
+    for upsert in (True, False):
+        for multi in (False, True):
+            statement = {"q": query, "u": {"$set": {"a": 1}}, "multi": multi, "upsert": upsert}
+            await compared.both({"update": "orders", "updates": [statement]})
+        modify = {"findAndModify": "orders", "query": query, "update": {"$inc": {"m": 1}}}
+        await compared.both({**modify, "upsert": upsert, "new": True})
+        await compared.same_documents()
+    await compared.both({"findAndModify": "orders", "query": query, "remove": True})
+    for limit in (1, 0):
+        await compared.both({"delete": "orders", "deletes": [{"q": query, "limit": limit}]})
+    await compared.at_rest()
+
+
 SINGLE: dict[str, dict[str, Any]] = {
     "cold": {"n": 2},
     "hot": {"n": 1},

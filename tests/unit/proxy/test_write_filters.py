@@ -10,8 +10,10 @@ from bson import DBRef, Int64, ObjectId, Regex
 from thermocline_common.ids import DocId
 from thermocline_proxy.writes.filters import (
     CannotNarrow,
+    has_expression,
     id_choices,
     id_equality,
+    implies_order,
     is_simple_collation,
     narrow,
     storable,
@@ -62,6 +64,9 @@ def test_an_id_equality_is_seen(query: dict[str, Any], expected: Any) -> None:
         {"_id.a": 5},
         {"$expr": {"$eq": ["$_id", 5]}},
         {"_id": {"$eq": Regex("a")}},
+        {"_id": [1, 2]},
+        {"_id": {"$eq": {"$a": 1}}},
+        {"_id": {"$in": [{"$a": 1}]}},
     ],
 )
 def test_what_is_no_id_equality(query: dict[str, Any]) -> None:
@@ -104,6 +109,35 @@ def test_the_simple_collation(collation: dict[str, Any] | None, simple: bool) ->
 )  # fmt: skip
 def test_ids_that_can_be_stored(value: Any, expected: bool) -> None:
     assert storable(an_id(value)) is expected
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({"$expr": True}, True),
+        ({"a": 1, "$expr": {"$eq": ["$a", 1]}}, True),
+        ({"$and": [{"a": 1}, {"$or": [{"$nor": [{"$expr": True}]}]}]}, True),
+        ({"a": {"$expr": 1}}, False),
+        ({"a": [{"$expr": 1}]}, False),
+        ({"$and": [{"a": "$expr"}], "$comment": {"$expr": 1}}, False),
+        ({}, False),
+    ],
+)
+def test_expressions_in_filters(query: dict[str, Any], expected: bool) -> None:
+    assert has_expression(bson.encode(query)) is expected
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ({"p": {"$near": [1, 2]}}, True),
+        ({"$and": [{"a": 1}, {"p": {"$nearSphere": [1, 2], "$maxDistance": 1}}]}, True),
+        ({"p": {"$geoWithin": {"$center": [[1, 2], 3]}}}, False),
+        ({"a": 1}, False),
+    ],
+)
+def test_filters_with_an_order_of_their_own(query: dict[str, Any], expected: bool) -> None:
+    assert implies_order(bson.encode(query)) is expected
 
 
 def test_narrowing_keeps_the_filter_and_adds_the_ids() -> None:

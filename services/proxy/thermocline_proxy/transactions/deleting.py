@@ -35,6 +35,9 @@ async def _delete_one(statement: Statement, target: StatementTarget) -> Reply:
     chosen = await statement.inside.matches(
         statement.namespace, target.query, target.lookup(), limit=1
     )
+    if target.ordered:
+        # A cold document could come first in that order.
+        await statement.expect_no_cold(target.query, target.lookup(), most=MOST_PROMOTED + 1)
     if not chosen:
         await statement.expect_no_cold(target.query, target.lookup(), most=1)
         return await statement.inside.send(target.command())
@@ -71,7 +74,7 @@ async def find_and_remove(statement: Statement, target: FindAndModifyTarget) -> 
     if target.sort is not None:
         fields["sort"] = RawBSONDocument(target.sort)
     chosen: list[DocId] = await statement.inside.matches(namespace, target.query, fields, limit=1)
-    if target.sort is not None:
+    if target.ordered:
         await statement.expect_no_cold(target.query, target.lookup(), most=MOST_PROMOTED + 1)
     if not chosen:
         await statement.expect_no_cold(target.query, target.lookup(), most=1)

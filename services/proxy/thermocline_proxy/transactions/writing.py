@@ -122,8 +122,9 @@ async def _update_one(statement: Statement, target: StatementTarget) -> Reply:
         if target.upsert and not chosen:
             await statement.expect_no_cold(target.query, target.lookup(), most=1)
         return reply
-    if outcome.n == 0 or outcome.upserted:
-        await statement.expect_no_cold(target.query, target.lookup(), most=1)
+    if outcome.n == 0 or outcome.upserted or target.ordered:
+        most = MOST_PROMOTED + 1 if target.ordered else 1
+        await statement.expect_no_cold(target.query, target.lookup(), most=most)
         await statement.expect_new(_upserted(reply.raw))
     await _ask_for_keys(statement, chosen)
     return reply
@@ -158,7 +159,7 @@ async def _find_and_modify(statement: Statement, target: FindAndModifyTarget) ->
     try:
         reply = await statement.inside.send(command)
     except Failed as failed:
-        if failed.final and (target.upsert or target.sort is not None):
+        if failed.final and (target.upsert or target.ordered):
             await _nothing_cold(statement, target, matched=False)
         raise
     matched, inserted = _find_and_modify_outcome(reply.raw)
@@ -175,7 +176,7 @@ async def _nothing_cold(
     if target.doc_id is not None and storable(target.doc_id):
         if not matched:
             await statement.expect_absent([target.doc_id])
-    elif target.sort is not None:
+    elif target.ordered:
         # A cold document could come first in that order.
         await statement.expect_no_cold(target.query, target.lookup(), most=MOST_PROMOTED + 1)
     elif not matched:

@@ -18,7 +18,7 @@ from thermocline_proxy.writes.targets import Target
 async def choose(run: Run, coverage: Coverage, target: Target, *, fast_first: bool) -> DocId | None:
     """One document that matches (with a sort: the first one) at this time, wherever it is.
 
-    ``fast_first``: a match in F is as good as any, so look there before the archive. Runs the
+    ``fast_first``: a match in F is as good as any (unless there is an order), so look there before the archive. Runs the
     client's filter as the proxy's user: only after F has accepted the command.
     """
     fields: dict[str, Any] = target.lookup()
@@ -30,7 +30,7 @@ async def choose(run: Run, coverage: Coverage, target: Target, *, fast_first: bo
         if in_time or (found and target.sort is None):
             run.gateway.count("write-chosen-covered", Tier.FAST.value)
             return found[0] if found else None
-    elif fast_first and target.sort is None:
+    elif fast_first and not target.ordered:
         found, _ = await run.fast_matches(target.query, fields, limit=1)
         if found:
             run.gateway.count("write-chosen-any", Tier.FAST.value)

@@ -24,6 +24,7 @@ NOTHING = wrap(b"\x03_id\0" + wrap(b"\x04$in\0" + wrap()))
 IMPOSSIBLE = bytes(bson.encode({"$nor": [{}]}))
 """A filter that matches nothing and says nothing about any field, so that an upsert takes none from it."""
 
+_LOGICAL = frozenset({b"$and", b"$or", b"$nor"})
 _NEVER_IDS = frozenset({ARRAY, REGEX, UNDEFINED})
 
 
@@ -42,12 +43,33 @@ def storable(doc_id: DocId) -> bool:
 
 
 def id_equality(query: bytes, *, collated: bool = False) -> DocId | None:
-    """The one ``_id`` that the filter asks for, if it does so as an equality that must hold.
+    """The one ``_id`` that the filter asks for, if it does so as an equality that must hold, and for one
+    that a document can have.
 
     ``collated``: a collation that isn't simple is in force, under which strings have equals.
     """
     found = id_choices(query, collated=collated)
-    return found[0] if found is not None and len(found) == 1 else None
+    if found is None or len(found) != 1 or not storable(found[0]):
+        return None
+    return found[0]
+
+
+def has_expression(query: bytes) -> bool:
+    """Whether the filter holds a ``$expr``, which MongoDB doesn't take in upserts."""
+    for name, kind, _, start, end in elements(query):
+        if name == b"$expr":
+            return True
+        if name in _LOGICAL and kind == ARRAY:
+            value = query[start:end]
+            branches = (value[s:e] for _, k, _, s, e in elements(value) if k == DOCUMENT)
+            if any(map(has_expression, branches)):
+                return True
+    return False
+
+
+def implies_order(query: bytes) -> bool:
+    """Whether the filter may bring an order of its own: the nearest match is the first."""
+    return b"$near" in query
 
 
 def id_choices(query: bytes, *, collated: bool = False) -> list[DocId] | None:

@@ -28,6 +28,8 @@ from thermocline_proxy.writes.targets import NarrowedTarget, StatementTarget
 
 async def write_many(run: Run, coverage: Coverage, target: StatementTarget) -> Reply:
     """One statement that is meant for every match. Not atomic, as in MongoDB."""
+    if target.upsert and filters.has_expression(target.query):
+        return await run.send(coverage, target.command(upsert=True))  # refused, in MongoDB's words
     nothing = target.command(query=filters.both(target.query, filters.NOTHING))
     reply = await run.send(coverage, nothing)
     if parse_outcome(reply.raw).failed:

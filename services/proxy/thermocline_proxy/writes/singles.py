@@ -19,6 +19,8 @@ from thermocline_proxy.writes.targets import Target
 
 async def update_one(run: Run, coverage: Coverage, target: Target) -> Reply:
     """An update or replacement of one document, perhaps an upsert."""
+    if target.upsert and filters.has_expression(target.query):
+        return await run.send(coverage, target.command(upsert=True))  # refused, in MongoDB's words
     if touches_unique(coverage, target.update):
         return await rehearsed_update(run, coverage, target)
     if target.doc_id is None:
@@ -64,13 +66,13 @@ def _without_hint(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _update_by_filter(run: Run, coverage: Coverage, target: Target) -> Reply:
-    first = filters.both(target.query, filters.NOTHING) if target.sort else None
+    first = filters.both(target.query, filters.NOTHING) if target.ordered else None
     reply = await run.attempt(coverage, target, query=first)
     if target.settled(reply.raw):
         run.gateway.count("write-by-match", Tier.FAST.value)
         return reply
     since = run.gateway.clock()
-    held = run.held if target.sort is None and run.lease_runs else None
+    held = run.held if not target.ordered and run.lease_runs else None
     if held is None or not covers_filter(held, target.query):
         for _ in range(ATTEMPTS):
             since = run.gateway.clock()

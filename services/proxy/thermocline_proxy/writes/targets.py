@@ -7,7 +7,7 @@ from bson.raw_bson import RawBSONDocument
 
 from thermocline_common.ids import ARRAY, DOCUMENT, DocId
 from thermocline_proxy.commands.command import CODEC, Command, raw_element
-from thermocline_proxy.writes.filters import id_equality, is_simple_collation
+from thermocline_proxy.writes.filters import id_equality, implies_order, is_simple_collation
 from thermocline_proxy.writes.replies import find_and_modify_settled, parse_outcome
 from thermocline_proxy.writes.statements import EMPTY, Batch, fields_of, number, truth
 
@@ -34,6 +34,10 @@ class Target(Protocol):
     @property
     def sort(self) -> bytes | None:
         """The order in which the first match is the one; None: any match will do."""
+
+    @property
+    def ordered(self) -> bool:
+        """Whether not any match will do, but the first: by ``sort``, or by an order of the filter's own."""
 
     @property
     def upsert(self) -> bool:
@@ -84,6 +88,10 @@ class StatementTarget:
         return None
 
     @property
+    def ordered(self) -> bool:
+        return implies_order(self.query)
+
+    @property
     def upsert(self) -> bool:
         return self.statement.upsert
 
@@ -106,8 +114,11 @@ class StatementTarget:
     def lookup(self) -> dict[str, Any]:
         document = RawBSONDocument(self.statement.raw, CODEC)
         found = {name: document[name] for name in ("collation", "hint") if name in document}
-        constants = self.batch.command.get("let")
-        return found if constants is None else {**found, "let": constants}
+        constants: dict[str, Any] = {}
+        for given in (self.batch.command.get("let"), document.get("c")):
+            if isinstance(given, RawBSONDocument):
+                constants |= dict(given)
+        return {**found, "let": constants} if constants else found
 
 
 class FindAndModifyTarget:
@@ -151,6 +162,10 @@ class FindAndModifyTarget:
     def sort(self) -> bytes | None:
         sort = self._document("sort")
         return None if sort == EMPTY else sort
+
+    @property
+    def ordered(self) -> bool:
+        return self.sort is not None or implies_order(self.query)
 
     @property
     def upsert(self) -> bool:
