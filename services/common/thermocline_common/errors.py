@@ -63,6 +63,7 @@ class Code(IntEnum):
     ClientDisconnect = 279
     ChangeStreamFatalError = 280
     ChangeStreamHistoryLost = 286
+    APIStrictError = 323
     MechanismUnavailable = 334
     UnsupportedOpQueryCommand = 352
     CollectionUUIDMismatch = 361

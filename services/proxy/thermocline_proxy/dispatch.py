@@ -279,7 +279,8 @@ class Dispatcher:
         acknowledged here: what to do next depends on how many documents F found."""
         await self._proxy.admit(request)
         concern = request.command.get("writeConcern")
-        if not isinstance(concern, RawBSONDocument) or concern.get("w") != 0:
+        # With j, a server acknowledges all the same.
+        if not isinstance(concern, RawBSONDocument) or concern.get("w") != 0 or concern.get("j"):
             return await self._handed(writes, request, snapshot)
         command = request.command.changed({"writeConcern": element("writeConcern", {"w": 1})})
         await self._handed(writes, dataclasses.replace(request, command=command), snapshot)
@@ -333,7 +334,8 @@ class Dispatcher:
         command = request.command
         touches = touched(command, entry)
         _refuse_closed(touches)
-        changes_view = "viewOn" in command.fields and entry.name in ("create", "collMod")
+        names_sources = "viewOn" in command.fields or "pipeline" in command.fields
+        changes_view = names_sources and entry.name in ("create", "collMod")
         end = time.monotonic() + SELECTION_SECONDS
         while True:
             snapshot = await self._decided(touches.all, request.deadline)

@@ -147,6 +147,7 @@ def position(client: Client) -> Any:
 
 async def test_every_driver_sees_exactly_what_the_application_did(running: Thermocline) -> None:
     with running.client() as client:
+        wait_until("warmed", lambda: "floor" in (running.coverage(NS) or {}), 60)
         start = position(client)
 
         def follow() -> list[Event]:
@@ -162,6 +163,10 @@ async def test_every_driver_sees_exactly_what_the_application_did(running: Therm
         follower = await asyncio.wait_for(following, 60)
         assert [seen(event) for event in follower] == done
         assert {event["ns"]["coll"] for event in follower} == {"orders"}
+        # From the switch on, so while it was warmed: that shows nothing either.
+        activated = (running.coverage(NS) or {})["activatedAt"]
+        since: dict[str, Any] = {"start_at_operation_time": activated}
+        assert await asyncio.to_thread(read_to_the_end, client, **since) == follower
 
         async with running.async_client() as other:
             again = []

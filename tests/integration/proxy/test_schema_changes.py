@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pymongo import MongoClient
 from pymongo.errors import DuplicateKeyError, OperationFailure, PyMongoError
+from pymongo.server_api import ServerApi
 
 from support import accounts
 from support.mongod import ReplicaSet
@@ -74,6 +75,7 @@ class Load:
     """Writers that number their documents and remember which were acknowledged, until told to stop."""
 
     def __init__(self, thermocline: Thermocline, name: str, writers: int = 2) -> None:
+        self.name = name
         self.acknowledged: dict[str, tuple[float, float]] = {}
         """When each insert was sent, and when its answer came."""
         self.in_doubt: set[str] = set()
@@ -196,12 +198,15 @@ def test_indexes_and_options_change_without_a_switch(thermocline: Thermocline) -
         orders.create_index("n", name="n")
         client.shop.command("collMod", "orders", index={"name": "n", "hidden": True})
         assert fast.shop.orders.index_information()["n"]["hidden"] is True
-        client.shop.command(
-            "collMod", "orders", index={"keyPattern": {"n": 1}, "expireAfterSeconds": 10**8}
-        )
-        assert "expireAfterSeconds" not in fast.shop.orders.index_information()["n"]
         orders.drop_index("n")
         assert "n" not in fast.shop.orders.index_information()
+        orders.create_index("e", name="e")
+        for seconds in (10**8, 10**7):
+            client.shop.command(
+                "collMod", "orders", index={"keyPattern": {"e": 1}, "expireAfterSeconds": seconds}
+            )
+        assert orders.index_information()["e"]["expireAfterSeconds"] == 10**7
+        assert "expireAfterSeconds" not in fast.shop.orders.index_information()["e"]
         client.shop.command(
             "collMod", "orders", validator={"n": {"$type": "int"}}, validationAction="error"
         )
@@ -293,6 +298,56 @@ def test_a_database_is_dropped_as_in_the_set_up_of_tests(thermocline: Thermoclin
         thermocline.wait_state("Active", PRODUCTS)
         with pytest.raises(DuplicateKeyError):
             client.shop.products.insert_one({"_id": "other", "sku": 1})
+
+
+def test_a_database_is_dropped_under_load(thermocline: Thermocline) -> None:
+    """Of each of its collections: what was acknowledged before is gone for good, what came after is there."""
+    with (
+        thermocline.client() as client,
+        Load(thermocline, "orders") as orders,
+        Load(thermocline, "products") as products,
+    ):
+        time.sleep(1.0)
+        began = time.monotonic()
+        client.drop_database("shop")
+        dropped = (began, time.monotonic())
+        time.sleep(0.5)
+        client.shop.orders.create_index("t")
+        for namespace in (ORDERS, PRODUCTS):
+            thermocline.wait_state("Active", namespace)
+        time.sleep(0.5)
+    thermocline.wait_applied()
+    with thermocline.client() as client, thermocline.archive.client() as archive:
+        for load in (orders, products):
+            found = {d["_id"] for d in client.shop[load.name].find({}, {"_id": 1})}
+            assert not found & set(range(60)), "old documents came back"
+            check_after_drop(load, found, dropped)
+            assert {d["_id"] for d in archive.shop[load.name].find({}, {"_id": 1})} == found
+            # One MongoDB, too, takes no writes in the moment in which it drops a database.
+            others = [e for e in load.failures if getattr(e, "code", None) != 215]
+            assert not others, others[:3]
+        assert "others" not in client.shop.list_collection_names()
+
+
+def test_a_client_that_insists_on_its_api_version(thermocline: Thermocline) -> None:
+    """What is in the version works; what isn't is MongoDB's own 323, and switches nothing."""
+    api = ServerApi("1", strict=True)
+    with MongoClient[dict[str, Any]](thermocline.uri(), server_api=api) as client:
+        orders = client.shop.orders
+        before = (thermocline.coverage(ORDERS) or {})["activatedAt"]
+        with pytest.raises(OperationFailure) as caught:
+            orders.rename("others", dropTarget=True)
+        assert caught.value.code == 323
+        assert (thermocline.coverage(ORDERS) or {})["activatedAt"] == before
+        orders.create_index("n", unique=True, name="n")
+        with pytest.raises(DuplicateKeyError):
+            orders.update_one({"_id": 50}, {"$set": {"n": 51}})
+        orders.drop_index("n")
+        assert orders.update_one({"_id": 50}, {"$set": {"n": 51}}).modified_count == 1
+        orders.drop()
+        assert "orders" not in client.shop.list_collection_names()
+        client.drop_database("shop")
+        assert client.shop.list_collection_names() == []
 
 
 def test_time_limits_and_what_is_shown_while_it_waits(thermocline: Thermocline) -> None:

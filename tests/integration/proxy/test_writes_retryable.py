@@ -201,6 +201,12 @@ LOOKED_BACK: dict[str, dict[str, Any]] = {
     "update": increment(2),
     "batch": increment(1, 2, 99),
     "insert": {"insert": "orders", "documents": [{"_id": 8, "n": 0}, {"_id": 9, "n": 0}]},
+    "insert by an API version": {
+        "insert": "orders",
+        "documents": [{"_id": 8, "n": 0}],
+        "apiVersion": "1",
+        "apiStrict": True,
+    },
     "upsert": {
         "update": "orders",
         "updates": [

@@ -4,8 +4,13 @@ import datetime as dt
 import uuid
 from dataclasses import replace
 
+import bson
+from bson.int64 import Int64
+
 from thermocline_common.coverage import Coverage, State, Tier
-from thermocline_proxy.writes.look_back import Sessions, _switch
+from thermocline_proxy.commands.command import Command
+from thermocline_proxy.writes.look_back import Sessions, _switch, question
+from thermocline_proxy.writes.statements import parse_batch
 
 ACTIVE = Coverage("a.b", State.ACTIVE, State.ACTIVE, age_field="t", fast_uuid=uuid.uuid4())
 PASSTHROUGH = Coverage("a.b", State.PASSTHROUGH, State.PASSTHROUGH, raised=7, look_back=Tier.FAST)
@@ -49,3 +54,20 @@ def test_every_switch_starts_anew_and_a_raised_floor_does_not() -> None:
         replace(PASSTHROUGH, namespace="a.c"),
     ]
     assert len({_switch(c) for c in [ACTIVE, *others]}) == 5
+
+
+def test_what_is_asked_about_an_insert_keeps_to_no_api_version_that_would_refuse_it() -> None:
+    fields = {
+        "insert": "c",
+        "documents": [{"_id": 1}, {"_id": 2}],
+        "txnNumber": Int64(7),
+        "$db": "d",
+    }
+    version = {"apiVersion": "1", "apiStrict": True}
+    batch = parse_batch(Command(bson.encode({**fields, **version})))
+    assert batch is not None
+    asked = question(batch, [1])
+    found = bson.decode(asked.body)
+    assert found["collectionUUID"].as_uuid() == uuid.UUID(int=0)
+    assert (found["apiVersion"], found["txnNumber"], found["stmtIds"]) == ("1", 7, [1])
+    assert "apiStrict" not in found

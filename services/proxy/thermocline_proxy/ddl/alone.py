@@ -24,6 +24,7 @@ from thermocline_proxy.gateway import Proxy
 from thermocline_proxy.ports import Reply, Request
 from thermocline_proxy.routing.snapshot import Snapshot
 from thermocline_proxy.wire.decoding import decoded
+from thermocline_proxy.writes.statements import truth
 
 log = logging.getLogger(__name__)
 
@@ -74,10 +75,11 @@ class Alone:
         if self._command.name == "dropDatabase":
             await self._may_drop_database()
             return None
-        harmless = self._command.changed(
-            {"collectionUUID": element("collectionUUID", Binary.from_uuid(_NOBODY))}
-        )
-        reply = await self._exchange(harmless)
+        nobody = {"collectionUUID": element("collectionUUID", Binary.from_uuid(_NOBODY))}
+        reply = await self._exchange(self._command.changed(nobody))
+        if error_code(reply.raw) == Code.APIStrictError and b"collectionUUID" in reply.raw:
+            # That field is ours, and not in the client's API version.
+            reply = await self._exchange(self._command.changed({**nobody, "apiStrict": None}))
         return None if error_code(reply.raw) == Code.CollectionUUIDMismatch else reply.raw
 
     async def _may_drop_database(self) -> None:
@@ -177,9 +179,13 @@ class Alone:
             return reply.raw
 
     async def _aimed(self) -> Command:
-        """At the very collection that the archive has now: a late command must not hit another."""
+        """At the very collection that the archive has now: a late command must not hit another.
+
+        Where a client insists on its API version, which knows no such field, the lease alone sees to that.
+        """
         command = self._command
-        if command.name == "dropDatabase" or "collectionUUID" in command.fields:
+        strict = truth(command.fields.get("apiStrict"))
+        if strict or command.name == "dropDatabase" or "collectionUUID" in command.fields:
             return command
         namespace = command.namespace
         if command.name == "renameCollection":

@@ -14,7 +14,7 @@ EXPLANATIONS: Final[Mapping[Reason, str]] = {
     Reason.ANY_MATCH: "One document, no sort: any match in the fast tier will do.",
     Reason.COMPLETE: "The fast tier holds the whole collection (keep: All).",
     Reason.UNTIERED: "No tiered namespace is concerned: the archive answers.",
-    Reason.PAUSING: "The namespace is on its way to the fast tier: the archive still answers.",
+    Reason.PAUSING: "The namespace is being switched between the tiers: the archive answers, once it has caught up.",
     Reason.ARCHIVE_ONLY: "proxy.routing is ArchiveOnly: the archive answers, without waiting for it to catch up.",
     Reason.IN_DOUBT: "The self-check found the tiers to differ: the archive answers until a person releases the namespace.",
     Reason.METADATA: "About the collection, not its documents: the archive answers.",
@@ -35,7 +35,7 @@ EXPLANATIONS: Final[Mapping[Reason, str]] = {
     Reason.UNKNOWN_NAMESPACE: "The namespace is tiered, but its state can't be read: the proxy waits.",
     Reason.QUARANTINED: "The archive couldn't take some documents of the namespace, so it can't answer (Degraded).",
     Reason.SNAPSHOT: "A snapshot outside transactions is read on the archive, which holds every document.",
-    Reason.TRANSACTION: "Transactions on tiered namespaces aren't supported by this version.",
-    Reason.CHANGE_STREAM: "Change streams on tiered namespaces aren't supported by this version.",
+    Reason.TRANSACTION: "A transaction on tiered namespaces runs on the fast tier, at a moment of its own that decides its reads.",
+    Reason.CHANGE_STREAM: "A change stream of a tiered collection is the fast tier's.",
     Reason.WRITES_TIERED: "$out and $merge can't write to tiered namespaces.",
 }

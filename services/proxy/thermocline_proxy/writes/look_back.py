@@ -150,6 +150,8 @@ def question(batch: Batch, indexes: Sequence[int]) -> Command:
             "collectionUUID": _NO_COLLECTION,
             "ordered": element("ordered", False),
         }
+        if "apiStrict" in command.fields:
+            changes["apiStrict"] = None  # which knows no collectionUUID
         return command.changed(changes)
     statements = [batch.statements[i] for i in indexes]
     harmless = [s.changed(query=both(s.query, NOTHING), upsert=False) for s in statements]
