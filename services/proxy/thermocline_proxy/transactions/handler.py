@@ -268,15 +268,9 @@ class Transactions:
     async def _ending(self, pin: Pin, request: Request, work: Awaitable[bytes]) -> bytes:
         """Every error ends the transaction, as in MongoDB: the real one on F is aborted."""
         try:
-            return await work
+            return await self._or_promoted(pin, request, work)
         except Failed as failed:
             return failed.reply.raw
-        except Cold as cold:
-            await self._abort(pin, request)
-            await self._promote(cold, request, pin)
-            raise conflict(
-                f"documents of {cold.namespace} had to be brought in from the archive"
-            ) from cold
         except (MustRepeat, Moved) as error:
             await self._abort(pin, request)
             raise conflict(str(error) or "the namespace was switched") from error
@@ -286,6 +280,16 @@ class Transactions:
         except PyMongoError as error:
             await self._abort(pin, request)
             raise _of_lookup(error) from error
+
+    async def _or_promoted(self, pin: Pin, request: Request, work: Awaitable[bytes]) -> bytes:
+        try:
+            return await work
+        except Cold as cold:
+            await self._abort(pin, request)
+            await self._promote(cold, request, pin)
+            raise conflict(
+                f"documents of {cold.namespace} had to be brought in from the archive"
+            ) from cold
 
     async def _promote(self, cold: Cold, request: Request, pin: Pin) -> None:
         """Bring the documents in, outside. What can't be done now is tried again with the repetition."""
