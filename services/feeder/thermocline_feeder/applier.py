@@ -10,7 +10,6 @@ from typing import Any
 from pymongo.errors import OperationFailure, PyMongoError
 
 from thermocline_common.errors import Code, ThermoclineError
-from thermocline_common.fidelity import is_plain
 from thermocline_common.ids import DocId
 from thermocline_common.raw_reads import Client, find_raw
 from thermocline_feeder import writer
@@ -23,7 +22,7 @@ from thermocline_feeder.plan.batches import (
     total_bytes,
 )
 from thermocline_feeder.plan.failures import Writing, after_writing
-from thermocline_feeder.plan.known import Known
+from thermocline_feeder.plan.known import Known, plain_ids
 from thermocline_feeder.plan.verdicts import Verdict
 
 log = logging.getLogger(__name__)
@@ -69,6 +68,8 @@ class Prepared:
     """Ids by namespace that A probably lacks."""
     pairs: Mapping[str, Hashable] = field(default_factory=dict)
     """By namespace what names the present pair of collections; without it nothing is known or learned."""
+    plain: Mapping[str, set[DocId]] | None = None
+    """:func:`plain_ids` of the verdicts, worked out while the archive had the batch before; None: not yet."""
 
 
 @dataclass(slots=True)
@@ -79,7 +80,7 @@ class _Attempt:
     reinsert: set[Key] = field(default_factory=set)
     most_bytes: int = MAX_BATCH_BYTES
     rounds: int = 0
-    plain: dict[str, set[DocId]] = field(default_factory=dict)
+    plain: Mapping[str, set[DocId]] = field(default_factory=dict)
     fresh: Mapping[str, set[DocId]] = field(default_factory=dict)
     alike: Mapping[str, set[DocId]] = field(default_factory=dict)
 
@@ -126,10 +127,8 @@ class Applier:
 
     def _begin(self, prepared: Prepared) -> _Attempt:
         """What can be known of the batch beforehand."""
-        attempt = _Attempt(list(prepared.verdicts), fresh=prepared.fresh)
-        for verdict in prepared.verdicts:
-            if verdict.document is not None and is_plain(verdict.document):
-                attempt.plain.setdefault(verdict.namespace, set()).add(verdict.id)
+        plain = plain_ids(prepared.verdicts) if prepared.plain is None else prepared.plain
+        attempt = _Attempt(list(prepared.verdicts), fresh=prepared.fresh, plain=plain)
         attempt.alike = {
             namespace: self.known.among(namespace, prepared.pairs[namespace], ids)
             for namespace, ids in attempt.plain.items()

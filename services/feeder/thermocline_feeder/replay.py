@@ -23,6 +23,7 @@ from thermocline_feeder.fetch import State, TooMuch, fetch_state
 from thermocline_feeder.plan.batches import MAX_BATCH_BYTES, Pace, total_bytes
 from thermocline_feeder.plan.dirty import Backlog, Batch
 from thermocline_feeder.plan.failures import Reading, after_reading
+from thermocline_feeder.plan.known import plain_ids
 from thermocline_feeder.plan.origin import Position
 from thermocline_feeder.plan.verdicts import Verdict, judge, unexplained
 from thermocline_feeder.registry import Pair, Registry
@@ -280,6 +281,7 @@ class Replay:
             later=later,
             fresh=batch.inserted(),
             pairs={namespace: self.registry.pairs[namespace] for namespace in states},
+            plain=plain_ids(verdicts),
         )
 
     def _fields(self, batch: Batch) -> Mapping[str, Any]:

@@ -2,10 +2,21 @@
 
 from collections.abc import Hashable, Iterable
 
+from thermocline_common.fidelity import is_plain
 from thermocline_common.ids import DocId
+from thermocline_feeder.plan.verdicts import Verdict
 
 LIMIT = 400_000
 """Ids remembered in all: some 40 MB at the most."""
+
+
+def plain_ids(verdicts: Iterable[Verdict]) -> dict[str, set[DocId]]:
+    """By namespace the ids whose new document is plain."""
+    found: dict[str, set[DocId]] = {}
+    for namespace, doc_id, document, _ in verdicts:
+        if document is not None and is_plain(document):
+            found.setdefault(namespace, set()).add(doc_id)
+    return found
 
 
 class Known:
