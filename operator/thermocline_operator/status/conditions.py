@@ -47,6 +47,9 @@ def _ready(facts: Facts, others: Mapping[ConditionType, Verdict]) -> Verdict:
         if others[kind].status is not True:
             verdict = others[kind]
             return Verdict(verdict.status, verdict.reason, verdict.message)
+    lacking = [(r.get("problems") or {}).get("lease") for r in facts.reports(Component.PROXY)]
+    if lacking and all(lacking):
+        return Verdict(False, Reason.NOT_SERVING, str(lacking[0]))
     if facts.ending is not Ending.NONE:
         return Verdict(False, Reason.DRAINING, facts.ending_text or "it is being deleted")
     waiting = policies.unreached(facts)

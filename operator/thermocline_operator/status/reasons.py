@@ -87,6 +87,7 @@ class Reason(Described):
     FAST_TIER_UNREACHABLE = "FastTierUnreachable", "no proxy reaches the fast tier's primary"
     NO_PROXY_READY = "NoProxyReady", "no proxy is ready"
     NO_PROXY_WANTED = "NoProxyWanted", "`spec.proxy.replicas` is 0"
+    NOT_SERVING = "NotServing", "no proxy can read what is tiered, and so none serves"
     COLLECTION_REFUSED = "CollectionRefused", "a collection can't become active as it is"
     POD_FAILS = "PodFails", "a pod can't be scheduled or doesn't start"
     APPROVAL_NEEDED = "ApprovalNeeded", "a rollout waits for approval"

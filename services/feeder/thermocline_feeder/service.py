@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import logging
+import socket
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,9 +21,18 @@ from thermocline_common.runtime import Context
 from thermocline_common.spec.models import WorkMode
 from thermocline_common.tiers import Tiers
 from thermocline_feeder import catalog
+from thermocline_feeder.abandoned import keep_ending
 from thermocline_feeder.adoption import adopt, may_succeed
 from thermocline_feeder.assembly import Parts, Pause, assemble, real_admission
-from thermocline_feeder.checkpoint import Checkpoint, Fenced, Owner, acquire, beat, release
+from thermocline_feeder.checkpoint import (
+    Checkpoint,
+    Fenced,
+    Owner,
+    acquire,
+    beat,
+    place_of,
+    release,
+)
 from thermocline_feeder.lease import LeasePublisher
 from thermocline_feeder.measures import Measures
 from thermocline_feeder.metrics import Metrics
@@ -58,6 +68,7 @@ class FeederService:
     owning: bool = False
     standing_by_for: uuid.UUID | None = None
     _context: Context | None = None
+    _owned: bool = False
     measures: Measures | None = None
     _foreign_seen: dict[str, int] = field(default_factory=dict)
 
@@ -96,6 +107,7 @@ class FeederService:
                     await context.stopping(1.0)
                     continue
                 if isinstance(result, BaseException):
+                    context.problems.clear("feeder")  # it is another one now
                     raise result
                 if self.draining:
                     return
@@ -127,9 +139,13 @@ class FeederService:
                 takeover_after=self.settings.takeover_after,
                 poll=self.settings.standby_poll,
                 clock=self.clock,
+                place=place_of(socket.gethostname(), getattr(self.arguments, "admin", None)),
+                # Once it has owned replay, who took over meanwhile is alive, wherever it says that it runs.
+                succeeds=not self._owned,
                 standing_by=self._stand_by,
                 adopt=partial(self._adopt, tiers, owner),
             )
+            self._owned = True
             context.problems.clear("feeder")
             log.info("this process owns replay", extra={"feeder": str(self.me)})
             admission = self.admission or real_admission(context)
@@ -207,6 +223,7 @@ class FeederService:
                 group.create_task(self._follow_manifest(context, parts)),
                 group.create_task(measures.run()),
                 group.create_task(measures.probe()),
+                group.create_task(keep_ending(context.tiers)),
             ]
             if self.draining:
                 await self._drained(context, parts)

@@ -96,14 +96,14 @@ class Member:
             )
 
     def create_services_user(self, login: accounts.Login) -> None:
-        """A user with the services' role, of whose name none must exist."""
+        """A user with the services' role; in a cluster that was kept there may be one of that name."""
         granted = accounts.privileges(self.tier, [DATABASE])
         with self.client() as client:
             if not client.admin.command("rolesInfo", accounts.ROLE)["roles"]:
                 client.admin.command("createRole", accounts.ROLE, privileges=granted, roles=[])
-            client.admin.command(
-                "createUser", login.user, pwd=login.password, roles=[accounts.ROLE]
-            )
+            known = client.admin.command("usersInfo", login.user)["users"]
+            verb = "updateUser" if known else "createUser"
+            client.admin.command(verb, login.user, pwd=login.password, roles=[accounts.ROLE])
 
     def objects(self, authority: Authority, key: str) -> list[dict[str, Any]]:
         """What makes the pod."""

@@ -478,3 +478,28 @@ def test_a_service_that_starts_anew_moves_no_collection() -> None:
     assert (kept["phase"], kept["coverage"]) == ("Active", "2/2")
     assert not kept.get("blockedOn")
     assert [c["state"] for c in kept["collections"]] == ["Active", "Active"]
+
+
+@pytest.mark.parametrize(
+    ("proxies", "status", "reason"),
+    [
+        ([{}], "True", "Serving"),
+        ([{"lease": "no lease: the data belongs to shop/other"}], "False", "NotServing"),
+        ([{"lease": "no lease"}, {}], "True", "Serving"),
+        ([{"lease": "no lease"}, {"lease": "no lease"}], "False", "NotServing"),
+        ([{"topology": "nobody has the tags"}], "True", "Serving"),
+    ],
+)
+def test_proxies_that_serve_nothing_are_not_ready(
+    proxies: list[dict[str, str]], status: str, reason: str
+) -> None:
+    """Though their ports are open, and both tiers answer: the data may belong to another resource."""
+    found = [
+        pod(Component.PROXY, report("proxy", {}, problems=problems), name=f"p{number}")
+        for number, problems in enumerate(proxies)
+    ]
+    facts = replace(WELL, pods=(*found, FEEDER_POD, EVICTOR_POD, WARMER_POD))
+    ready = decide(facts)[C.READY]
+    assert (ready.text, ready.reason) == (status, reason)
+    if status == "False":
+        assert ready.message == proxies[0]["lease"]
