@@ -4,13 +4,24 @@ from typing import Any
 
 import bson
 import pytest
+from bson.decimal128 import Decimal128
+from bson.int64 import Int64
 
 from thermocline_common.coverage import Coverage, State, UniqueIndex
 from thermocline_common.ids import DocId
 from thermocline_common.portions import MOST_ID_BYTES
 from thermocline_proxy.commands.command import Command
 from thermocline_proxy.writes.pieces import How, cut
-from thermocline_proxy.writes.statements import Batch, Kind, Statement, parse_batch
+from thermocline_proxy.writes.statements import (
+    Batch,
+    Kind,
+    Statement,
+    fields_of,
+    number,
+    parse_batch,
+    truth,
+)
+from thermocline_proxy.writes.targets import FindAndModifyTarget
 
 ACTIVE = Coverage("d.c", State.ACTIVE, State.ACTIVE)
 UNIQUE = Coverage("d.c", State.ACTIVE, State.ACTIVE, unique=(UniqueIndex("k", ("k",), plain=True),))
@@ -42,10 +53,52 @@ def decoded(command: Command) -> dict[str, Any]:
         a_command({"update": "c", "updates": [{"q": {}}]}),
         a_command({"update": "c", "updates": [{"q": 5, "u": {}}]}),
         a_command({"delete": "c", "deletes": [{"limit": 1}]}),
+        a_command({"update": "c", "updates": [{"q": {}, "u": {}, "upsert": "x"}]}),
+        a_command({"update": "c", "updates": [{"q": {}, "u": {}, "multi": {}}]}),
     ],
 )
 def test_what_the_server_refuses_as_a_whole_is_no_batch(command: Command) -> None:
     assert parse_batch(command) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (True, True), (False, False), (None, False), (0, False), (2, True), (Int64(0), False), (Int64(2**40), True),
+        (0.0, False), (-0.0, False), (0.5, True), (float("nan"), True), (Decimal128("0.00"), False),
+        (Decimal128("-0E+10"), False), (Decimal128("0.1"), True), (Decimal128("NaN"), True),
+    ],
+)  # fmt: skip
+def test_flags_are_read_as_mongodb_reads_them(value: Any, expected: bool) -> None:
+    assert truth(fields_of(bson.encode({"f": value}))[b"f"]) is expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (7, 7), (Int64(2**40), 2**40), (7.9, 7), (float("nan"), -1), (Decimal128("7.9"), 7),
+        (Decimal128("1E+30"), -1), (Decimal128("Infinity"), -1), ("7", -1),
+    ],
+)  # fmt: skip
+def test_numbers_of_every_type(value: Any, expected: int) -> None:
+    assert number(fields_of(bson.encode({"f": value}))[b"f"], -1) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"update": {}, "upsert": Decimal128("1"), "new": 1.0}, True),
+        ({"update": {}, "upsert": None}, True),
+        ({"update": {}, "upsert": "x"}, False),
+        ({"update": {}, "new": {}}, False),
+        ({"remove": "x"}, False),
+        ({"remove": True, "update": {}}, False),
+        ({"remove": True, "query": 5}, False),
+    ],
+)
+def test_find_and_modify_that_a_server_may_take(fields: dict[str, Any], expected: bool) -> None:
+    target = FindAndModifyTarget(a_command({"findAndModify": "c", **fields}))
+    assert target.well_formed is expected
 
 
 def test_statements_come_from_the_body_or_a_sequence() -> None:

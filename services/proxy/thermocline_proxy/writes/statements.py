@@ -7,12 +7,15 @@ from enum import Enum
 from functools import cached_property
 from typing import Final
 
-from thermocline_common.ids import ARRAY, DOCUMENT, DocId, array, elements, wrap
+from bson.decimal128 import Decimal128
+
+from thermocline_common.ids import ARRAY, DECIMAL, DOCUMENT, DocId, array, elements, wrap
 from thermocline_proxy.commands.command import Command, raw_element
 from thermocline_proxy.writes.filters import id_equality, is_simple_collation
 
 _BOOL, _INT32, _INT64, _DOUBLE = 0x08, 0x10, 0x12, 0x01
 _FALSE: Final = b"\0"
+_FLAGS: Final = frozenset({_BOOL, _INT32, _INT64, _DOUBLE, DECIMAL, 0x06, 0x0A})
 EMPTY: Final = wrap()
 
 
@@ -35,7 +38,16 @@ def truth(field: tuple[int, bytes] | None) -> bool:
     kind, raw = field
     if kind == _BOOL:
         return raw != _FALSE
-    return kind in (_INT32, _INT64, _DOUBLE) and number(field) != 0
+    if kind == _DOUBLE:
+        return bool(struct.unpack("<d", raw)[0] != 0)  # so is NaN
+    if kind == DECIMAL:
+        return bool(Decimal128.from_bid(raw).to_decimal() != 0)
+    return kind in (_INT32, _INT64) and number(field) != 0
+
+
+def is_flag(field: tuple[int, bytes] | None) -> bool:
+    """Whether a server may take the field for a flag; it refuses a command with anything else there."""
+    return field is None or field[0] in _FLAGS
 
 
 def number(field: tuple[int, bytes] | None, default: int = 0) -> int:
@@ -50,6 +62,9 @@ def number(field: tuple[int, bytes] | None, default: int = 0) -> int:
     if kind == _DOUBLE:
         value = struct.unpack("<d", raw)[0]
         return int(value) if value == value and abs(value) < 1e15 else default
+    if kind == DECIMAL:
+        exact = Decimal128.from_bid(raw).to_decimal()
+        return int(exact) if exact.is_finite() and abs(exact) < 10**15 else default
     return default
 
 
@@ -117,7 +132,10 @@ class Statement:
         """Whether it has what the server demands before it executes anything."""
         query = self.fields.get(b"q")
         return (
-            query is not None and query[0] == DOCUMENT and bool({b"u", b"limit"} & set(self.fields))
+            query is not None
+            and query[0] == DOCUMENT
+            and bool({b"u", b"limit"} & set(self.fields))
+            and all(is_flag(self.fields.get(name)) for name in (b"upsert", b"multi"))
         )
 
     def changed(

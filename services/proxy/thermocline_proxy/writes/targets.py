@@ -9,7 +9,7 @@ from thermocline_common.ids import ARRAY, DOCUMENT, DocId
 from thermocline_proxy.commands.command import CODEC, Command, raw_element
 from thermocline_proxy.writes.filters import id_equality, implies_order, is_simple_collation
 from thermocline_proxy.writes.replies import find_and_modify_settled, parse_outcome
-from thermocline_proxy.writes.statements import EMPTY, Batch, fields_of, number, truth
+from thermocline_proxy.writes.statements import EMPTY, Batch, fields_of, is_flag, number, truth
 
 Field = tuple[int, bytes]
 _RECORDED_AN_INSERT = 40608
@@ -137,6 +137,7 @@ class FindAndModifyTarget:
         fields = self.original.fields
         return (
             all(fields[n][0] in (DOCUMENT, 0x0A) for n in ("query", "sort") if n in fields)
+            and all(is_flag(fields.get(name)) for name in ("upsert", "remove", "new"))
             and self.remove != ("update" in fields)
             and not (self.remove and (self.upsert or truth(fields.get("new"))))
         )
