@@ -173,6 +173,16 @@ def test_a_view_is_as_fresh_as_its_collection(tiered: Thermocline) -> None:
         assert [d["v"] for d in found[0]["o"]] == [2]
         client.shop.orders.delete_one({"_id": "joined"})
         client.shop.recent.drop()
+        # A view that comes to read it by another pipeline alone.
+        client.shop.command("create", "mixed", viewOn="plain", pipeline=[])
+        started = time.monotonic()
+        client.shop.command("collMod", "mixed", pipeline=[{"$unionWith": "orders"}])
+        assert time.monotonic() - started >= 0.5
+        for number in range(10):
+            client.shop.orders.insert_one({"_id": f"mixed {number}", "v": 3, "t": NOW})
+            assert client.shop.mixed.count_documents({"v": 3, "_id": f"mixed {number}"}) == 1
+        client.shop.orders.delete_many({"_id": {"$regex": "^mixed"}})
+        client.shop.mixed.drop()
 
 
 def test_pipelined_statements_of_both_tiers_are_answered_in_order(tiered: Thermocline) -> None:
