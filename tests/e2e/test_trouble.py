@@ -202,10 +202,18 @@ def test_idle_means_no_writes_and_little_memory(cluster: Cluster) -> None:
             for item in json.loads(text)["items"]
         }
 
+    def of_pods(found: dict[str, str]) -> set[str]:
+        return {name for name in found if name.startswith("Event/trouble-")}
+
     time.sleep(30)  # numbers are written at most every 15 s
-    before = versions()
-    time.sleep(150)
-    assert versions() == before
+    for _ in range(3):
+        before = versions()
+        time.sleep(150)
+        after = versions()
+        if not of_pods(after) - of_pods(before):
+            break
+        # A machine that stalls fails a probe: then something has happened.
+    assert after == before
     (pid,) = cluster.pids("bin/thermocline-operator")
     (line,) = [x for x in Path(f"/proc/{pid}/status").read_text().splitlines() if "VmRSS" in x]
     print(line)
