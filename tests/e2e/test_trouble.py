@@ -202,17 +202,22 @@ def test_idle_means_no_writes_and_little_memory(cluster: Cluster) -> None:
             for item in json.loads(text)["items"]
         }
 
-    def of_pods(found: dict[str, str]) -> set[str]:
-        return {name for name in found if name.startswith("Event/trouble-")}
+    def of_pods(found: dict[str, str]) -> dict[str, str]:
+        return {name: at for name, at in found.items() if name.startswith("Event/trouble-")}
 
-    time.sleep(30)  # numbers are written at most every 15 s
-    for _ in range(3):
+    def over_a_while() -> tuple[dict[str, str], dict[str, str]]:
         before = versions()
         time.sleep(150)
-        after = versions()
-        if not of_pods(after) - of_pods(before):
+        return before, versions()
+
+    time.sleep(30)  # numbers are written at most every 15 s
+    before, after = over_a_while()
+    for _ in range(2):
+        if of_pods(before) == of_pods(after):
             break
-        # A machine that stalls fails a probe: then something has happened.
+        before, after = (
+            over_a_while()
+        )  # a machine that stalls fails a probe: something has happened
     assert after == before
     (pid,) = cluster.pids("bin/thermocline-operator")
     (line,) = [x for x in Path(f"/proc/{pid}/status").read_text().splitlines() if "VmRSS" in x]
