@@ -92,6 +92,11 @@ def text(used: Mapping[str, float]) -> str:
     return " / ".join(f"{name} {value:.0f}" for name, value in used.items())
 
 
+def busy() -> str:
+    """Whether the machine does something else, too: what is measured keeps two or three tasks running."""
+    return f"load average {os.getloadavg()[0]:.1f}"
+
+
 async def wait_active(client: Client) -> None:
     while True:
         found = await client["thermocline"]["coverage"].find_one({"_id": NS})
@@ -151,7 +156,7 @@ async def replay(system: System, number: int) -> float:
     rate, used = meter.read(system.count)
     done = await system.archive["bench"]["orders"].count_documents({"n": number})
     assert done == system.count, (done, system.count)
-    print(f"replay {number}: {rate:,.0f}/s; us a document: {text(used)}", flush=True)
+    print(f"replay {number}: {rate:,.0f}/s; us a document: {text(used)}; {busy()}", flush=True)
     return rate
 
 
@@ -179,7 +184,9 @@ async def floor(system: System, number: int, whole: bool) -> float:
                 assert reply["n"] == len(updates), reply
     rate, used = meter.read(system.count)
     name = "whole documents" if whole else "smallest updates"
-    print(f"floor {number}, {name}: {rate:,.0f}/s; us a document: {text(used)}", flush=True)
+    print(
+        f"floor {number}, {name}: {rate:,.0f}/s; us a document: {text(used)}; {busy()}", flush=True
+    )
     return rate
 
 
@@ -269,11 +276,13 @@ async def run(arguments: argparse.Namespace) -> None:
         ReplicaSet("fast", cache_gb=cache) as f,
         ReplicaSet("archive", cache_gb=cache) as a,
     ):
-        spec = {
+        spec: dict[str, Any] = {
             "archive": {"uri": a.uri},
             "fastTier": {"uri": f.uri},
             "collections": [{"namespace": NS, "ageField": "t", "maxAge": "30d"}],
         }
+        if arguments.pace:
+            spec["feeder"] = {"pace": arguments.pace}
         manifest = Manifest(Path(directory) / "manifest.yaml", spec)
         feeder = ServiceProcess("feeder", manifest.path, Path(directory))
         async with f.async_client() as fast, a.async_client() as archive:
@@ -303,6 +312,11 @@ def main() -> None:
         type=float,
         default=4,
         help="of each mongod (its own default: half the memory)",
+    )
+    parser.add_argument(
+        "--pace",
+        type=int,
+        help="spec.feeder.pace, documents a second; without it the feeder rests for the archive's readers (Auto)",
     )
     parser.add_argument("--rate", type=int, default=2_000)
     parser.add_argument("--seconds", type=float, default=10)
