@@ -28,7 +28,7 @@ from rig.place import Place
 from rig.plots import draw
 from rig.refusal import Refused
 from rig.scales import FULL, QUICK, Scale
-from rig.steps import Arm, Step, full, quick
+from rig.steps import Arm, Pace, Step, full, quick
 from rig.tables import Heading, report
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,6 +46,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--empty-seconds", type=float, default=600, help="start from empty (600)")
     parser.add_argument("--documents", type=int)
     parser.add_argument("--memory-mb", type=int, help="of the archive, all of it")
+    parser.add_argument("--iops", type=int, help="disk reads of the archive, a second (300)")
     parser.add_argument("--connections", type=int, help="of the generator (64)")
     parser.add_argument("--proxy-workers", type=int, default=1)
     parser.add_argument("--seed", type=int, default=1)
@@ -62,6 +63,7 @@ def scaled(options: argparse.Namespace) -> Scale:
         "documents": options.documents,
         "memory_mb": options.memory_mb,
         "connections": options.connections,
+        "iops": options.iops,
     }
     given = {name: value for name, value in changes.items() if value}
     return dataclasses.replace(QUICK if options.quick else FULL, **given)
@@ -72,6 +74,8 @@ def planned(options: argparse.Namespace) -> tuple[Step, ...]:
     arms = frozenset(Arm(name) for name in options.arms)
     seconds = options.seconds
     steps = quick(arms) if options.quick else full(arms, seconds or 120, options.empty_seconds)
+    if Arm.ARCHIVE not in arms:  # whose rate nobody knows then
+        steps = tuple(step for step in steps if step.pace is not Pace.FIXED)
     if options.workloads:
         steps = tuple(step for step in steps if step.workload.name in options.workloads)
     if seconds:

@@ -37,6 +37,7 @@ class Seen:
     histograms: dict[str, Histogram]
     timeline: Counter[int]
     within: Counter[str]
+    written: int
     failed: Counter[str]
     wrong: list[str]
     wrong_count: int
@@ -56,6 +57,7 @@ def merge(outcomes: list[Outcome]) -> Seen:
         },
         sum((each.timeline for each in outcomes), Counter()),
         sum((each.within for each in outcomes), Counter()),
+        sum(each.written for each in outcomes),
         sum((each.failed for each in outcomes), Counter()),
         [text for each in outcomes for text in each.wrong],
         sum(each.wrong_count for each in outcomes),

@@ -98,10 +98,13 @@ class Experiment:
             step.seconds,
             self.seed + len(self.results),
         )
-        watch = Watch(self.place)
+        watch = Watch(self.place, step.settle)
         if step.arm is Arm.EMPTY:
             self.place.warm()
-        seen = self.crew.run(plan, watch.take)
+        try:
+            seen = self.crew.run(plan, watch.take)
+        finally:
+            self.place.throttle(on=True)
         result = summarise(step, number, rate, seen, watch.samples)
         self.results.append(result)
         self.say("  " + in_short(result))
@@ -141,6 +144,8 @@ def summarise(
         disk_reads=(last.disk_reads - first.disk_reads) / span,
         warmed=last.copied - samples[0].copied,
         lag_most=max(each.lag for each in samples),
+        replayed=samples[-1].replayed - samples[0].replayed,
+        written=seen.written,
         load=os.getloadavg()[0],
         others=max(0.0, others),
         cpu_us={

@@ -52,6 +52,8 @@ class Outcome:
     """Right answers by the second in which they came, from ``begin``."""
     within: Counter[str] = field(default_factory=Counter)
     """Right answers by kind that came in the time that counts."""
+    written: int = 0
+    """Writes that were answered, at any time."""
     failed: Counter[str] = field(default_factory=Counter)
     """Operations that were refused or lost, by what was said."""
     wrong: list[str] = field(default_factory=list)
@@ -225,6 +227,7 @@ class _Run:
 
     def _count(self, operation: Operation, now: float) -> None:
         self.outcome.timeline[int(now - self.plan.begin)] += 1
+        self.outcome.written += operation.kind is not Kind.READ
         counts_from = self.plan.begin + self.plan.settle
         if counts_from <= now < self.plan.end:
             self.outcome.within[operation.kind.value] += 1

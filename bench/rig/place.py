@@ -3,6 +3,7 @@
 import contextlib
 import os
 import shutil
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -175,6 +176,15 @@ class Place:
         self.stack.callback(self.stop_haproxy)
         self.haproxy.start()
         self.leftovers.add_process(self.haproxy.pid)
+        wait_until("HAProxy listens", self._haproxy_listens, 30, 0.1)
+
+    def _haproxy_listens(self) -> bool:
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection(("127.0.0.1", self.haproxy_port), 1),
+        ):
+            return True
+        return False
 
     def stop_haproxy(self) -> None:
         """End it, so that it costs nothing while others are measured."""

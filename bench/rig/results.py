@@ -59,6 +59,10 @@ class Result:
     """Documents that were warmed meanwhile."""
     lag_most: float
     """Of the feeder, seconds."""
+    replayed: int
+    """Documents that the feeder wrote to the archive meanwhile, settling included."""
+    written: int
+    """Updates and inserts that were answered meanwhile, settling included; an update may be replayed with others."""
     load: float
     """Load average at the end: ours with others'."""
     others: float

@@ -70,9 +70,9 @@ def step_table(results: Sequence[Result]) -> list[str]:
     lines = [
         row(
             "workload", "arm", "round", "op/s", "read p50 / p95 / p99 ms", "update p50 / p95 / p99 ms",
-            "disk reads/s", "lag s", "refused", "load", "others' processors",
+            "disk reads/s", "lag s", "replayed of written", "refused", "load", "others' processors",
         ),
-        row(*["---"] * 11),
+        row(*["---"] * 12),
     ]  # fmt: skip
     for each in sorted(results, key=lambda result: (result.title, list(NAMES).index(result.arm))):
         noisy = "" if each.undisturbed else " (disturbed)"
@@ -86,6 +86,7 @@ def step_table(results: Sequence[Result]) -> list[str]:
                 latency_cell(each, "update"),
                 number(each.disk_reads),
                 number(each.lag_most),
+                f"{each.replayed:,} of {each.written:,}" if each.replayed else "",
                 str(each.refused),
                 f"{each.load:.1f}",
                 f"{each.others:.2f}{noisy}",
