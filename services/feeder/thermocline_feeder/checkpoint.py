@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime as dt
+import logging
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,20 +12,31 @@ from bson.binary import Binary
 from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 from bson.timestamp import Timestamp
+from pymongo.errors import OperationFailure
 
 from thermocline_common import names
+from thermocline_common.admin import Address
 from thermocline_common.coverage_store import MAJORITY
 from thermocline_common.errors import Code, ConfigError, ThermoclineError
 from thermocline_common.ids import DocId, elements, string, wrap
+from thermocline_common.logs import redact
 from thermocline_common.raw_reads import Client, run_raw
 from thermocline_common.write_replies import require_written
+from thermocline_feeder.abandoned import end_abandoned
 from thermocline_feeder.plan.origin import Position
+
+log = logging.getLogger(__name__)
 
 MAX_TIME_MS = 10_000
 
 
 class Fenced(ThermoclineError):
     """Another feeder owns replay now: this one may apply nothing any more."""
+
+
+def place_of(host: str, admin: Address | None) -> str | None:
+    """Where a process runs: no two that run at one time hold the same port of the same host. Pure."""
+    return None if admin is None or not admin.port else f"{host} {admin.host}:{admin.port}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +123,10 @@ class Quarantined:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The document, parsed. ``feeder`` None: nobody owns replay."""
+    """The document, parsed. ``feeder`` None: nobody owns replay. ``place``: where its owner runs."""
 
     feeder: uuid.UUID | None
+    place: str | None
     heartbeat: int
     time: Timestamp | None
     position: Position | None
@@ -130,6 +143,7 @@ class Checkpoint:
         lost = document.get("lostFrom")
         return cls(
             feeder=document.get("feeder"),
+            place=document.get("place"),
             heartbeat=int(document.get("heartbeat", 0)),
             time=document.get("time"),
             position=None if epoch is None else Position(epoch, int(document.get("counter", 0))),
@@ -195,43 +209,49 @@ async def acquire(
     takeover_after: float,
     poll: float,
     clock: Callable[[], float],
+    place: str | None = None,
+    succeeds: bool = False,
     standing_by: Callable[[uuid.UUID], None] = lambda _: None,
     adopt: Callable[[Checkpoint], Awaitable[bool]] | None = None,
 ) -> Checkpoint:
     """Wait until replay is ours. Raises :class:`ConfigError` if the data is another resource's.
 
-    A dead owner is noticed by its heartbeat standing still on *our* monotonic clock. ``adopt`` may
-    make another's data ours, once no feeder of theirs is alive; whether it has.
+    A dead owner is noticed by its heartbeat standing still on *our* monotonic clock, or having run at
+    our own ``place``, where only one process can be, if we ``succeed`` it (fencing makes even a wrong place
+    harmless). ``adopt`` may make another's data ours, once no feeder of theirs is alive; whether it has.
     """
     seen: tuple[uuid.UUID | None, int] | None = None
     since = clock()
     while True:
         found = await read_checkpoint(archive)
         if found is None:
-            await _create(archive, me, owner)
+            await _create(archive, me, place, owner)
             continue
         now = (found.feeder, found.heartbeat)
         if now != seen:
             seen, since = now, clock()
-        free = found.feeder is None or clock() - since >= takeover_after
-        if adopt is not None and free and await adopt(found):
+        silent = found.feeder is None or clock() - since >= takeover_after
+        if adopt is not None and silent and await adopt(found):
             continue
         owner.require(found.owner, f"the archive's {names.DATABASE}.{names.CHECKPOINT}")
         if found.feeder == me:
             return found
-        if free or found.feeder is None:
-            await _take_over(archive, me, found)
+        before_us = succeeds and place is not None and found.place == place
+        if found.feeder is None or silent or before_us:
+            await _end_transactions(archive)
+            await _take_over(archive, me, place, found)
             continue
         standing_by(found.feeder)
         await asyncio.sleep(poll)
 
 
-async def _create(archive: Client, me: uuid.UUID, owner: Owner) -> None:
+async def _create(archive: Client, me: uuid.UUID, place: str | None, owner: Owner) -> None:
     document = {
         "_id": names.CHECKPOINT_ID,
         "formatVersion": names.FORMAT_VERSION,
         "owner": owner.document(),
         "feeder": Binary.from_uuid(me),
+        "place": place,
         "heartbeat": Int64(1),
         "quarantine": [],
     }
@@ -242,7 +262,17 @@ async def _create(archive: Client, me: uuid.UUID, owner: Owner) -> None:
     require_written(reply, expected=(Code.DuplicateKey,))
 
 
-async def _take_over(archive: Client, me: uuid.UUID, seen: Checkpoint) -> None:
+async def _end_transactions(archive: Client) -> None:
+    """A killed owner's last transaction holds the checkpoint for a minute."""
+    try:
+        await end_abandoned(archive, 0)
+    except OperationFailure as error:
+        log.warning(
+            "can't end what a killed feeder left open", extra={"error": redact(str(error))[:200]}
+        )
+
+
+async def _take_over(archive: Client, me: uuid.UUID, place: str | None, seen: Checkpoint) -> None:
     query: dict[str, Any] = {"_id": names.CHECKPOINT_ID, "heartbeat": Int64(seen.heartbeat)}
     query["feeder"] = {"$exists": False} if seen.feeder is None else Binary.from_uuid(seen.feeder)
     reply = await archive[names.DATABASE].command(
@@ -252,12 +282,13 @@ async def _take_over(archive: Client, me: uuid.UUID, seen: Checkpoint) -> None:
                 {
                     "q": query,
                     "u": {
-                        "$set": {"feeder": Binary.from_uuid(me)},
+                        "$set": {"feeder": Binary.from_uuid(me), "place": place},
                         "$inc": {"heartbeat": Int64(1)},
                     },
                 }
             ],
             "writeConcern": MAJORITY,
+            "maxTimeMS": MAX_TIME_MS,
         }
     )
     require_written(reply)

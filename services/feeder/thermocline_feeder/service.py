@@ -69,6 +69,11 @@ class FeederService:
     standing_by_for: uuid.UUID | None = None
     _context: Context | None = None
     _owned: bool = False
+    place: str | None = None
+
+    def __post_init__(self) -> None:
+        self.place = place_of(socket.gethostname(), getattr(self.arguments, "admin", None))
+
     measures: Measures | None = None
     _foreign_seen: dict[str, int] = field(default_factory=dict)
 
@@ -139,7 +144,7 @@ class FeederService:
                 takeover_after=self.settings.takeover_after,
                 poll=self.settings.standby_poll,
                 clock=self.clock,
-                place=place_of(socket.gethostname(), getattr(self.arguments, "admin", None)),
+                place=self.place,
                 # Once it has owned replay, who took over meanwhile is alive, wherever it says that it runs.
                 succeeds=not self._owned,
                 standing_by=self._stand_by,

@@ -13,9 +13,9 @@ the protocol: other components rely on them, so they are no configuration."""
 class Settings:
     """All in seconds unless they say otherwise."""
 
-    heartbeat_interval: float = 5.0
+    heartbeat_interval: float = 2.0
     """How often the owner's heartbeat moves at the least."""
-    takeover_after: float = 30.0
+    takeover_after: float = 10.0
     """A heartbeat that stood still for so long, on the stand-by's own clock, is a dead owner's."""
     standby_poll: float = 0.5
     marker_interval: float = 10.0
