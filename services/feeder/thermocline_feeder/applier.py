@@ -63,6 +63,8 @@ class Prepared:
     judge: Judge
     changes: int = 0
     read_at: float = 0.0
+    reading: float = 0.0
+    """Seconds that the archive read ahead for it."""
     later: bool = False
     fresh: Mapping[str, set[DocId]] = field(default_factory=dict)
     """Ids by namespace that A probably lacks."""

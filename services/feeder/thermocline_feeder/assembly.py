@@ -14,6 +14,7 @@ from thermocline_common.coverage import Coverage, State
 from thermocline_common.coverage_store import read_all, read_linearizable
 from thermocline_common.runtime import Context
 from thermocline_common.spec.models import WorkMode
+from thermocline_feeder.ahead import ReadAhead
 from thermocline_feeder.applier import Applier
 from thermocline_feeder.checkpoint import Fenced, Owner
 from thermocline_feeder.collector import Collector
@@ -107,6 +108,8 @@ def assemble(
         lambda: not drain and context.manifest.current.spec.feeder.mode is WorkMode.PAUSED,
         pause,
     )
+
+    replay.ahead = ReadAhead(tiers.archive, clock)
 
     def epoch() -> uuid.UUID:
         if opening.position is None:

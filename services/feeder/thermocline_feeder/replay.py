@@ -18,6 +18,7 @@ from thermocline_common.errors import ThermoclineError
 from thermocline_common.health import Problems
 from thermocline_common.ids import DocId
 from thermocline_common.tiers import Tiers
+from thermocline_feeder.ahead import ReadAhead
 from thermocline_feeder.applier import Applier, CollectionReplaced, Prepared, TooManyRefused
 from thermocline_feeder.fetch import State, TooMuch, fetch_state
 from thermocline_feeder.plan.batches import MAX_BATCH_BYTES, Pace, total_bytes
@@ -79,6 +80,7 @@ class Replay:
     pause: Pause | None = None
     give_way: Callable[[int, float], Awaitable[None]] | None = None
     """Awaited after each batch with its documents and the seconds that it took: rests for readers of A."""
+    ahead: ReadAhead | None = None
     figures: Figures = field(default_factory=Figures)
     time: Timestamp | None = None
     counted: Position | None = None
@@ -230,6 +232,8 @@ class Replay:
             assert self._pace is not None
             self._pace.saw(len(prepared.verdicts), total_bytes(prepared.verdicts))
             self._in_flight.append(read_at)
+            if self.ahead is not None:
+                prepared.reading = await self.ahead.read(prepared.verdicts)
             await queue.put(prepared)
 
     async def prepare(self, batch: Batch, *, most_bytes: int | None = None) -> Prepared:
@@ -331,8 +335,11 @@ class Replay:
             began = self.clock()
             await self.applier.apply(prepared)
             now = self.clock()
+            took = now - began + prepared.reading
+            if self.ahead is not None:
+                self.ahead.saw(len(prepared.verdicts), prepared.reading, now - began)
             if self._pace is not None:
-                self._pace.took(now - began)
+                self._pace.took(took)
             self._in_flight.popleft()
             figures = self.figures
             figures.batches += 1
@@ -346,7 +353,7 @@ class Replay:
                 self.time = prepared.fields["time"]
                 self._moved.notify_all()
             if self.give_way is not None:
-                await self.give_way(len(prepared.verdicts), now - began)
+                await self.give_way(len(prepared.verdicts), took)
 
     async def passed(self, target: Timestamp) -> None:
         """Wait until the committed checkpoint is at or past ``target``."""
