@@ -113,6 +113,8 @@ def test_a_disturbed_step_is_called_so() -> None:
 def test_data_is_at_least_twenty_times_the_cache(scale: object) -> None:
     assert isinstance(scale, type(QUICK))
     assert scale.data_to_cache >= 20
+    # The newest 9 % must not fit into what is left beside the process, or no disk is the limit.
+    assert scale.memory_mb - 130 < 0.09 * scale.data_mb
 
 
 def test_the_archive_alone_is_measured_before_what_needs_its_rate() -> None:
