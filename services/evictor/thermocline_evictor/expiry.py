@@ -52,10 +52,10 @@ async def expire(
     *,
     pause: Pause | None = None,
 ) -> int:
-    """Delete from F what the rules expire at ``now``; how many. Raises PyMongo's errors.
+    """Delete from F what the rules expire at ``now`` and the archive has removed; how many. Raises PyMongo's errors.
 
-    A document that the archive holds in another version waits for the feeder: otherwise that
-    version, which may not be due, would be left there.
+    F is never ahead: what the archive still holds would keep its unique keys there, so that what takes
+    them over in F couldn't be replayed; and another version there may not be due.
     """
     deleted = 0
     for rule in rules:
@@ -84,7 +84,7 @@ async def _expire_batch(
     ids: list[DocId],
     pause: Pause | None,
 ) -> int:
-    ids = await _same_in_archive(tiers, coverage, ids)
+    ids = await _gone_from_archive(tiers, coverage, ids)
     recorded = await _record(tiers, coverage, condition, ids)
     if pause is not None:
         await pause("expire")
@@ -117,15 +117,10 @@ async def _due(
     ]
 
 
-async def _same_in_archive(tiers: Tiers, coverage: Coverage, ids: list[DocId]) -> list[DocId]:
-    here = await find_by_ids(tiers.fast, coverage.namespace, ids)
-    fields = {"readConcern": {"level": "majority"}}
+async def _gone_from_archive(tiers: Tiers, coverage: Coverage, ids: list[DocId]) -> list[DocId]:
+    fields = {"projection": {"_id": 1}, "readConcern": {"level": "majority"}}
     there = await find_by_ids(tiers.archive, coverage.namespace, ids, fields=fields)
-    return [
-        i
-        for i in ids
-        if i in here and (i not in there or bytes(there[i].raw) == bytes(here[i].raw))
-    ]
+    return [i for i in ids if i not in there]
 
 
 async def _record(
