@@ -1,4 +1,8 @@
-"""``asyncio.timeout`` of Python before 3.11.3, mended (Debian 12 has 3.11.2).
+"""``asyncio.timeout`` of Python before 3.11.3 (Debian 12 has 3.11.2) and ``wait_for`` before 3.12, mended.
+
+Before Python 3.12, ``asyncio.wait_for`` runs what it waits for in a task of its own, and returns that one's
+result where a cancellation comes together with it: the cancellation is lost. PyMongo sends every command so; a
+service that was told to end then didn't, now and then. Since 3.12 it waits within one task; so does this one.
 
 A ``TaskGroup`` that fails while it waits for its tasks leaves its own task's count of cancellations at one
 (so up to Python 3.12). The older ``asyncio.timeout`` takes that for a cancellation from outside: from then on a
@@ -44,11 +48,30 @@ async def end(
     return None
 
 
+async def wait_for(awaitable: Any, timeout: float | None) -> Any:  # noqa: ASYNC109 # as asyncio's
+    """As of 3.12. Raises ``TimeoutError`` where the time was over."""
+    if timeout is not None and timeout <= 0:
+        future = asyncio.ensure_future(awaitable)
+        if future.done():
+            return future.result()
+        future.cancel()
+        await asyncio.wait({future})
+        try:
+            return future.result()
+        except asyncio.CancelledError as error:
+            raise TimeoutError from error
+    async with asyncio.timeout(timeout):
+        return await awaitable
+
+
 _AS_IT_WAS: Any = asyncio.Timeout.__aenter__
 
 
 def mend() -> None:
-    """Put it in asyncio's place, where that is needed. Does nothing the second time."""
+    """Put them in asyncio's place, where that is needed. Does nothing the second time."""
+    if sys.version_info < (3, 12):
+        for module in (asyncio, asyncio.tasks):
+            vars(module)["wait_for"] = wait_for
     if sys.version_info < (3, 11, 3):
         vars_of: Any = asyncio.Timeout
         vars_of.__aenter__ = begin

@@ -1,6 +1,7 @@
 """A time-out is a time-out, whatever a failed task group has left of its task's cancellations."""
 
 import asyncio
+import sys
 from typing import Any
 
 import pytest
@@ -64,3 +65,43 @@ async def test_in_time_and_errors_pass() -> None:
     with pytest.raises(KeyError):
         async with soon(Mended):
             raise KeyError
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_waiting_loses_no_cancellation(turns: int) -> None:
+    async def quick() -> int:
+        await asyncio.sleep(0)
+        return 1
+
+    async def waits() -> int:
+        found = await asyncio_mend.wait_for(quick(), 60)
+        await asyncio.sleep(0)
+        return int(found)
+
+    task = asyncio.create_task(waits())
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    if task.cancel():
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    else:
+        assert await task == 1
+
+
+async def test_what_it_waits_for_ends_with_it() -> None:
+    never = asyncio.get_running_loop().create_future()
+    with pytest.raises(TimeoutError):
+        await asyncio_mend.wait_for(never, 0.01)
+    assert never.cancelled()
+    with pytest.raises(TimeoutError):
+        await asyncio_mend.wait_for(asyncio.get_running_loop().create_future(), 0)
+    done = asyncio.get_running_loop().create_future()
+    done.set_result(2)
+    assert await asyncio_mend.wait_for(done, 0) == 2
+    assert await asyncio_mend.wait_for(asyncio.sleep(0, 3), None) == 3
+
+
+def test_drivers_wait_so() -> None:
+    asyncio_mend.mend()
+    if sys.version_info < (3, 12):
+        assert asyncio.wait_for is asyncio_mend.wait_for
