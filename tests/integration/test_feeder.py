@@ -273,6 +273,14 @@ async def test_what_the_archive_refuses_is_quarantined_alone(active: Feeder, tie
     document = await tiers.archive[names.DATABASE][names.CHECKPOINT].find_one()
     assert document is not None
     assert {(q["ns"], q["id"]) for q in document["quarantine"]} == {(NS, 2), (NS, 3)}
+    # They are shown, each with the archive's own reason.
+    await active.until(lambda: len(active.parts.applier.quarantine) == 2)
+    shown = dict(active.service.status())
+    assert (shown["quarantined"], shown["namespaces"][NS]["quarantined"]) == (2, 2)
+    reasons = {entry["id"]: (entry["code"], entry["reason"]) for entry in shown["quarantine"]}
+    assert reasons.keys() == {encode({"_id": i}).hex() for i in (2, 3)}
+    assert "geo" in reasons[encode({"_id": 2}).hex()][1]
+    assert reasons[encode({"_id": 3}).hex()][0] == 11000
     # Other writes go on, and what fits leaves by itself.
     await orders.insert_one({"_id": 5})
     await orders.update_one({"_id": 2}, {"$set": {"place": [1, 1]}})
