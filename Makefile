@@ -88,7 +88,7 @@ bench-quick: $(STAMP)-bench ## five minutes of it, on a smaller scale
 	@$(RIG) --quick $(RIG_OPTIONS)
 
 RIG_OPTIONS = $(if $(ARMS),--arms $(ARMS)) $(if $(WORKLOADS),--workloads $(WORKLOADS)) $(if $(ROUNDS),--rounds $(ROUNDS)) \
-	$(if $(SECONDS),--seconds $(SECONDS)) $(if $(PROXY_WORKERS),--proxy-workers $(PROXY_WORKERS))
+	$(if $(SECONDS),--seconds $(SECONDS)) $(if $(PROXY_WORKERS),--proxy-workers $(PROXY_WORKERS)) $(if $(COSTS),--costs)
 
 # What only the rig needs: histograms and pictures.
 $(STAMP)-bench: $(STAMP) bench/requirements.lock

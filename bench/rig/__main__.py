@@ -28,7 +28,7 @@ from rig.place import Place
 from rig.plots import draw
 from rig.refusal import Refused
 from rig.scales import FULL, QUICK, Scale
-from rig.steps import Arm, Pace, Step, full, quick
+from rig.steps import Arm, Pace, Step, costs, full, quick
 from rig.tables import Heading, report
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,6 +49,9 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--iops", type=int, help="disk reads of the archive, a second (300)")
     parser.add_argument("--connections", type=int, help="of the generator (64)")
     parser.add_argument("--proxy-workers", type=int, default=1)
+    parser.add_argument(
+        "--costs", action="store_true", help="only what each kind of operation costs"
+    )
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--directory", type=Path, default=ROOT / "build" / "rig", help="for data")
     parser.add_argument(
@@ -74,6 +77,8 @@ def planned(options: argparse.Namespace) -> tuple[Step, ...]:
     arms = frozenset(Arm(name) for name in options.arms)
     seconds = options.seconds
     steps = quick(arms) if options.quick else full(arms, seconds or 120, options.empty_seconds)
+    if options.costs:
+        return costs(arms)
     if Arm.ARCHIVE not in arms:  # whose rate nobody knows then
         steps = tuple(step for step in steps if step.pace is not Pace.FIXED)
     if options.workloads:

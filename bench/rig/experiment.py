@@ -12,7 +12,7 @@ from rig.generator import Plan
 from rig.histograms import Histogram
 from rig.place import Place
 from rig.results import Latency, Moment, Result
-from rig.steps import FIXED_SHARE, NAMES, ORDER, Arm, Pace, Step
+from rig.steps import FIXED_SHARE, NAMES, ORDER, SLOW_RATE, Arm, Pace, Step
 from rig.watch import Sample, Watch
 
 Say = Callable[[str], None]
@@ -76,6 +76,8 @@ class Experiment:
         """What the archive alone just manages. A run without that arm has no fixed rate."""
         if step.pace is Pace.CLOSED:
             return None
+        if step.pace is Pace.SLOW:
+            return SLOW_RATE
         for result in self.results:
             same = result.title == step.workload.name and result.round == number
             if result.arm is Arm.ARCHIVE and same:

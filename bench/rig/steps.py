@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from rig.workloads import CONCENTRATED, READ_ONLY, SHOP, UNIFORM, WRITE_HEAVY, Workload
+from rig.workloads import CONCENTRATED, ONE_KIND, READ_ONLY, SHOP, UNIFORM, WRITE_HEAVY, Workload
 
 
 class Arm(StrEnum):
@@ -32,10 +32,14 @@ class Pace(StrEnum):
     """Each connection sends its next operation when it has its answer."""
     FIXED = "fixed"
     """At the rate that the archive alone just manages, whatever the answers take."""
+    SLOW = "slow"
+    """So few that nothing is at its limit: for what an operation costs."""
 
 
 FIXED_SHARE: Final = 0.95
 """Of the archive's own uncapped rate in the same round; published: it did 6,086 of 6,165 wanted."""
+SLOW_RATE: Final = 100.0
+"""Operations a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,13 @@ class Step:
     def title(self) -> str:
         """Which workload at which pace; the same for all arms that are compared."""
         return self.workload.name + (" at a fixed rate" if self.pace is Pace.FIXED else "")
+
+
+def costs(arms: frozenset[Arm], seconds: float = 10) -> tuple[Step, ...]:
+    """What each kind of operation costs, on the archive alone and on a warm Thermocline."""
+    loads = [(workload, Pace.SLOW) for workload in ONE_KIND]
+    steps = [step for arm in (Arm.ARCHIVE, Arm.WARM) for step in _steps(arm, 4, seconds, *loads)]
+    return tuple(step for step in steps if step.arm in arms)
 
 
 def _steps(arm: Arm, settle: float, seconds: float, *loads: tuple[Workload, Pace]) -> list[Step]:

@@ -43,6 +43,16 @@ READ_ONLY: Final = Workload("read-only", 1.0, 0.0, 0.0, Newest())
 WRITE_HEAVY: Final = Workload("write-heavy", 0.50, 0.40, 0.10, Newest())
 UNIFORM: Final = Workload("uniform", 0.95, 0.05, 0.0, Uniform())
 
+_HOT, _COLD = Concentrated(HOT_SHARE, 1.0), Concentrated(HOT_SHARE, 0.0)
+ONE_KIND: Final = (
+    Workload("hot reads", 1.0, 0.0, 0.0, _HOT),
+    Workload("cold reads", 1.0, 0.0, 0.0, _COLD),
+    Workload("hot updates", 0.0, 1.0, 0.0, _HOT),
+    Workload("cold updates", 0.0, 1.0, 0.0, _COLD),
+    Workload("inserts", 0.0, 0.0, 1.0, _HOT),
+)
+"""What each kind of operation costs."""
+
 WORKLOADS: Final[Mapping[str, Workload]] = MappingProxyType(
-    {each.name: each for each in (CONCENTRATED, SHOP, READ_ONLY, WRITE_HEAVY, UNIFORM)}
+    {each.name: each for each in (CONCENTRATED, SHOP, READ_ONLY, WRITE_HEAVY, UNIFORM, *ONE_KIND)}
 )
