@@ -14,7 +14,6 @@ from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
 from thermocline_common.sessions import RANGE
-from thermocline_common.tiers import Tiers
 
 log = logging.getLogger(__name__)
 
@@ -60,12 +59,14 @@ async def end_abandoned(client: AsyncMongoClient[dict[str, Any]], idle_seconds: 
     return len(found)
 
 
-async def keep_ending(tiers: Tiers) -> None:
-    """Look at both tiers again and again, until cancelled."""
+async def keep_ending(fast: AsyncMongoClient[dict[str, Any]]) -> None:
+    """Look at the fast tier again and again, until cancelled.
+
+    On the archive only feeders make transactions: who takes over ends theirs, and nobody else's are there.
+    """
     while True:
-        for tier, client in (("fast", tiers.fast), ("archive", tiers.archive)):
-            try:
-                await end_abandoned(client, IDLE_SECONDS)
-            except PyMongoError as error:
-                log.debug("can't look for transactions", extra={"tier": tier, "error": str(error)})
+        try:
+            await end_abandoned(fast, IDLE_SECONDS)
+        except PyMongoError as error:
+            log.debug("can't look for transactions", extra={"error": str(error)})
         await asyncio.sleep(LOOK_SECONDS)

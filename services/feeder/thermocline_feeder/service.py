@@ -228,7 +228,7 @@ class FeederService:
                 group.create_task(self._follow_manifest(context, parts)),
                 group.create_task(measures.run()),
                 group.create_task(measures.probe()),
-                group.create_task(keep_ending(context.tiers)),
+                group.create_task(keep_ending(context.tiers.fast)),
             ]
             if self.draining:
                 await self._drained(context, parts)
