@@ -171,6 +171,30 @@ async def test_upserts_with_unique_keys(
     await compared.at_rest()
 
 
+LARGE: dict[str, Any] = {
+    "replacement": {"email": "free", "a": [{"x": 1}], "b": 0, "text": "y" * 9_000_000},
+    "cold key": {"$set": {"email": "e2", "text": "y" * 9_000_000}},
+    "renamed": {"$rename": {"place": "email"}, "$set": {"text": "y" * 9_000_000}},
+    "position": {"$set": {"a.$.x": 77, "text": "y" * 9_000_000}},
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+async def test_documents_that_fill_more_than_half_a_statement(
+    compared: Comparison, name: str
+) -> None:
+    """The one that was there and the one that comes don't fit into one statement together."""
+    for collection in (compared.world.fast, compared.world.archive, compared.plain):
+        large = {"$set": {"text": "x" * 9_000_000, "place": "somewhere"}}
+        await collection.update_one({"_id": 1}, large)
+    query: dict[str, Any] = {"_id": 1, "a.x": -1} if name == "position" else {"_id": 1}
+    await compared.both({"update": "orders", "updates": [{"q": query, "u": LARGE[name]}]})
+    await compared.same_documents()
+    modify = {"findAndModify": "orders", "query": query, "update": LARGE[name], "fields": {"b": 1}}
+    await compared.both(modify)
+    await compared.at_rest()
+
+
 async def test_update_many_of_a_unique_field_goes_document_by_document(
     compared: Comparison,
 ) -> None:
@@ -198,12 +222,13 @@ async def test_what_cannot_be_decided_is_refused(compared: Comparison) -> None:
 INCREMENTS: list[Any] = [{"$inc": {"k": 1}}, [{"$set": {"k": {"$add": ["$k", 1]}}}]]
 
 
+@pytest.mark.parametrize("size", [0, 2_000_000], ids=["small", "large"])
 @pytest.mark.parametrize("update", INCREMENTS, ids=["operator", "pipeline"])
 async def test_m24_two_increments_never_make_two_equal_keys(
-    fast: ReplicaSet, archive: ReplicaSet, update: Any
+    fast: ReplicaSet, archive: ReplicaSet, update: Any, size: int
 ) -> None:
     world = await open_world(fast, archive, unique=(UniqueIndex("k_1", ("k",), plain=True),))
-    await world.place({"_id": 1, "k": 4}, "fast", "archive")
+    await world.place({"_id": 1, "k": 4, "text": "x" * size}, "fast", "archive")
     await world.place({"_id": 2, "k": 6}, "archive")
     command = {"update": "orders", "updates": [{"q": {"_id": 1}, "u": update}]}
     replies = await asyncio.gather(world.run(command, handle), world.run(command, handle))

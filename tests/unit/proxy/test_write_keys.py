@@ -9,7 +9,8 @@ from bson import Int64, MaxKey
 
 from thermocline_common.ids import ARRAY, DOCUMENT, DocId, wrap
 from thermocline_proxy.commands.command import raw_element
-from thermocline_proxy.writes.changes import NewId, Touch, new_id, touch
+from thermocline_proxy.writes.changes import NewId, Touch, new_id, rests_on, touch
+from thermocline_proxy.writes.guards import as_seen_at
 from thermocline_proxy.writes.keys import (
     NotDecidable,
     UniqueSpec,
@@ -156,3 +157,30 @@ def test_the_id_that_an_upsert_would_insert(
 def test_the_types_of_updates() -> None:
     assert field([])[0] == ARRAY
     assert field({})[0] == DOCUMENT
+
+
+@pytest.mark.parametrize(
+    ("update", "query", "expected"),
+    [
+        ({"$set": {"k": 1, "x": 2}}, {"y": 1}, {"k", "a"}),
+        ({"$inc": {"a.b": 1}}, {"$expr": True}, {"k", "a"}),
+        ({"$rename": {"old.one": "k"}}, {}, {"k", "a", "old"}),
+        ({"$set": {"a.$.b": 1}}, {"m.n": 2, "o": 1}, {"k", "a", "m", "o"}),
+        ({"$set": {"a.$[].b": 1, "a.$[e].b": 2}}, {"m": 2}, {"k", "a"}),
+        ({"$set": {"a.$": 1}}, {"$or": [{"m": 2}]}, None),
+        ({"$set": {"a.$": 1}}, {"": 1}, None),
+        ({"$set": 5}, {}, None),
+    ],
+)
+def test_what_a_new_key_rests_on(update: Any, query: Any, expected: set[str] | None) -> None:
+    found = rests_on(field(update), bson.encode(query), ["k", "a.b"])
+    assert found == (None if expected is None else {name.encode() for name in expected})
+
+
+def test_a_document_is_held_to_some_of_its_fields() -> None:
+    document = bson.encode({"_id": 1, "k": 5, "x": "large"})
+    condition = bson.decode(as_seen_at(document, [b"a", b"k"]))["$expr"]["$and"]
+    assert condition == [
+        {"$eq": [{"$type": "$a"}, "missing"]},
+        {"$eq": [{"v": "$k"}, {"$literal": {"v": 5}}]},
+    ]

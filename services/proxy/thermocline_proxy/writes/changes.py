@@ -81,6 +81,36 @@ def _stage_paths(stage: bytes) -> set[bytes] | None:
     return {path for path, *_ in elements(value)}
 
 
+def rests_on(update: Field, query: bytes, paths: Iterable[str]) -> frozenset[bytes] | None:
+    """The top-level fields on which depends what modifiers make of the values at index paths; None: any.
+
+    A modifier sees the value at its own path; a renamed one comes from elsewhere, and a position (``$``)
+    from what the filter matched.
+    """
+    roots = {path.partition(".")[0].encode() for path in paths}
+    for operator, inner, _, start, end in elements(update[1]):
+        if inner != DOCUMENT:
+            return None
+        for path, *_ in elements(update[1][start:end]):
+            components = path.split(b".")
+            if operator == b"$rename":
+                roots.add(components[0])
+            if b"$" in components:
+                fields = [name.split(b".")[0] for name, *_ in elements(query)]
+                if any(name.startswith(b"$") for name in fields):
+                    return None
+                roots |= set(fields)
+    return frozenset(roots) if all(map(_is_name, roots)) else None
+
+
+def _is_name(root: bytes) -> bool:
+    """Whether an expression can name such a field."""
+    try:
+        return bool(root.decode())
+    except UnicodeDecodeError:
+        return False
+
+
 def _components(path: bytes) -> list[bytes]:
     """The field names of a path, without array positions, which an index path doesn't show."""
     return [c for c in path.split(b".") if c and not c.isdigit() and c[:1] != b"$"]

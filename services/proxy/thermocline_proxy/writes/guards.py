@@ -34,6 +34,13 @@ def guarded(update: Field, after: bytes, indexes: Iterable[UniqueIndex]) -> Fiel
     return kind, array(stages)
 
 
+def as_seen_at(document: bytes, roots: Iterable[bytes]) -> bytes:
+    """The filter for a document whose top-level fields of these names are (up to numeric types) as in this one."""
+    found = fields_of(document)
+    same = [_same(root.decode(), found.get(root)) for root in roots]
+    return bytes(bson.encode({"$expr": {"$and": same}}))
+
+
 def _same(root: str, value: Field | None) -> dict[str, Any]:
     path = "$" + root
     if value is None:

@@ -11,13 +11,16 @@ from thermocline_common.ids import DocId
 from thermocline_proxy.ports import Reply
 from thermocline_proxy.writes import changes, filters, keys, upserts
 from thermocline_proxy.writes.choice import choose, lost
-from thermocline_proxy.writes.guards import guarded, stopped
+from thermocline_proxy.writes.guards import as_seen_at, guarded, stopped
 from thermocline_proxy.writes.keys import UniqueSpec
 from thermocline_proxy.writes.refusal import Refused
 from thermocline_proxy.writes.rehearsal import rehearse_update
 from thermocline_proxy.writes.run import ATTEMPTS, Run
 from thermocline_proxy.writes.targets import Target
 from thermocline_proxy.writes.unique import keep_holders, unique_specs
+
+LARGE: Final = 1024 * 1024
+"""Bytes of a document; a statement takes sixteen times as much."""
 
 
 class _NotDone(Enum):
@@ -110,9 +113,29 @@ async def _once(
         if stopped(reply.raw):
             return _NotDone.OTHER_KEYS
         return reply if target.settled(reply.raw) else _NotDone.CHANGED
-    exact = filters.both(narrowed, as_seen(trial.before))
+    exact = filters.both(narrowed, *_guards(coverage, target, trial.before))
     reply = await run.attempt(coverage, target, query=exact, since=since)
     return reply if target.settled(reply.raw) else _NotDone.CHANGED
+
+
+def _replaces(target: Target) -> bool:
+    return target.update is not None and changes.is_replacement(target.update)
+
+
+def _guards(coverage: Coverage, target: Target, before: bytes) -> list[bytes]:
+    """Filters for a document from which the update makes the keys that were asked for.
+
+    A replacement's keys rest on nothing that was there. A large document, which might not fit into a statement
+    beside the update, is held to what they rest on; every other one to all of it.
+    """
+    if _replaces(target):
+        return []
+    if len(before) > LARGE and target.update is not None:
+        paths = [path for index in coverage.unique for path in index.paths]
+        roots = changes.rests_on(target.update, target.query, paths)
+        if roots is not None:
+            return [as_seen_at(before, sorted(roots))]
+    return [as_seen(before)]
 
 
 _ROOT: Final = "$$ROOT"
