@@ -17,7 +17,7 @@ from thermocline_feeder.plan.verdicts import Verdict
 
 IDS_A_COMMAND = 50
 """The server reads them one after the other: a longer command would end later, and bring nothing."""
-MOST_SECONDS = 5.0
+MOST_SECONDS = 15.0
 """What isn't read by then, the write reads itself."""
 NO_FIELD = {"_id": 0, "\u0001": 1}
 """Nothing of each document; but to know that, the server fetches it. Of ``_id`` alone the index would do."""

@@ -26,7 +26,11 @@ def verdicts(count: int, namespace: str = "shop.o") -> list[Verdict]:
 @pytest.mark.parametrize(
     ("cost", "count", "readers"),
     [
-        (Cost(), 1_000, 0),  # nothing is known yet
+        (
+            Cost(),
+            1_000,
+            LANES,
+        ),  # nothing is known yet: one serial batch on a disk would take minutes
         (Cost(SLOW_SECONDS), 1_000, 0),  # in memory
         (ON_DISK, 0, 0),
         (ON_DISK, 3, 0),
@@ -55,8 +59,8 @@ def test_deleted_documents_are_read_too() -> None:
 @pytest.mark.parametrize(
     ("batches", "disk"),
     [
-        ([], False),
-        ([(0, 0.0, 5.0)], False),  # an empty batch says nothing
+        ([], True),
+        ([(1_000, 0.0, 0.05), (0, 0.0, 5.0)], False),  # an empty batch says nothing
         ([(1_000, 0.0, 0.05)], False),
         ([(100, 0.0, 1.0)], True),
         # What lanes read side by side is counted as if it had been one by one, or reading ahead

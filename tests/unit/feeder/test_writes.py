@@ -176,9 +176,26 @@ def test_parts_keep_the_order() -> None:
     assert parts([], 10) == []
 
 
-def test_pace_learns_from_sizes() -> None:
+def at_full_speed() -> Pace:
+    """After twenty quick batches."""
     pace = Pace(6000)
+    for _ in range(20):
+        pace.took(0.01)
     assert pace.limit == 6000
+    return pace
+
+
+def test_a_slow_archive_s_first_transaction_is_small() -> None:
+    """It is known to be slow only afterwards, and a transaction may live a minute."""
+    pace = Pace(6000)
+    assert pace.limit == 100
+    pace.took(20.0)
+    assert pace.limit == 100
+    assert Pace(10).limit == 50
+
+
+def test_pace_learns_from_sizes() -> None:
+    pace = at_full_speed()
     for _ in range(20):
         pace.saw(1000, 1000 * 1_000_000)
     assert pace.limit < 100
@@ -188,7 +205,7 @@ def test_pace_learns_from_sizes() -> None:
 
 
 def test_a_slow_archive_gets_smaller_transactions_and_a_quick_one_bigger_ones_again() -> None:
-    pace = Pace(6000)
+    pace = at_full_speed()
     for _ in range(3):
         pace.took(5.0)
     assert pace.limit == 750

@@ -33,8 +33,8 @@ class Cost:
 
     @property
     def reads_disk(self) -> bool:
-        """Whether the archive has to read its disk for what replay writes."""
-        return self.seconds > SLOW_SECONDS
+        """Whether the archive has to read its disk for what replay writes; so where nothing is known yet."""
+        return not self.seconds or self.seconds > SLOW_SECONDS
 
 
 def lanes(verdicts: Sequence[Verdict], cost: Cost) -> list[Mapping[str, list[DocId]]]:
