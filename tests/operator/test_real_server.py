@@ -140,7 +140,8 @@ async def test_deletion_waits_in_every_way(shop: Any, operator: Any, policy: str
         async def without_pods() -> bool:
             return not [ref for ref in await shop.all_owned() if ref[0] == "Deployment"]
 
-        await until("its Deployments are gone", without_pods, 60)
+        # The garbage collector may learn of the kind half a minute late.
+        await until("its Deployments are gone", without_pods, 150)
     assert not await shop.gone()
     body = await shop.resource()
     await shop.edit({"metadata": {"annotations": {FORCE_DELETE: "of-another"}}})
