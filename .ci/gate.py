@@ -28,7 +28,10 @@ def main() -> int:
         path = Path(name)
         if not path.is_file():
             continue
-        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+        raw = path.read_bytes()
+        if b"\0" in raw:  # a picture: its bytes may spell anything
+            continue
+        for number, line in enumerate(raw.decode(errors="replace").splitlines(), 1):
             problems += [
                 f"{name}:{number}: {what}: {line.strip()[:100]}"
                 for what, rule in RULES.items()
