@@ -68,6 +68,11 @@ def test_deleted_documents_are_read_too() -> None:
         ([(100, 0.1, 0.005)], True),
         ([(100, 0.0, 1.0), *[(100, 0.0, 0.005)] * 20], False),  # all in memory by now
         ([(1_000, 0.0, 0.05)] * 20 + [(100, 0.0, 1.0)], True),
+        # Of a few documents: round trips and the journal aren't the disk.
+        ([(20, 0.003, 0.006)], False),
+        ([(20, 0.003, 0.006), (20, 0.0, 0.006)], False),
+        ([(20, 0.0, 0.1)], True),
+        ([(20, 0.03, 0.006)], True),
     ],
 )
 def test_whether_the_archive_reads_its_disk(
