@@ -17,6 +17,7 @@ from pymongo.server_description import ServerDescription
 from pymongo.topology_description import TopologyDescription
 
 from thermocline_common.errors import Code, CommandError
+from thermocline_common.uri.options import MODES
 from thermocline_proxy.commands.command import CODEC
 
 PRIMARY_MODE = "primary"
@@ -139,16 +140,25 @@ def parse_preference(raw: bytes) -> Any:
     tags = document.get("tags")
     staleness = document.get("maxStalenessSeconds", -1)
     try:
-        if not isinstance(mode, str):
-            raise TypeError("$readPreference needs a mode")
-        sets = None if not tags else [dict(tag_set) for tag_set in tags]
+        if mode not in MODES:
+            raise ValueError(f"the mode must be one of {', '.join(MODES)}")
+        sets = None if not tags else [_tag_set(one) for one in tags]
         if mode == PRIMARY_MODE:
             return ReadPreference.PRIMARY
+        if isinstance(staleness, bool) or not isinstance(staleness, int | float):
+            raise TypeError("maxStalenessSeconds must be a number")
         return make_read_preference(read_pref_mode_from_name(mode), sets, int(staleness))
-    except (TypeError, ValueError, ConfigurationError) as error:
+    except (TypeError, ValueError, OverflowError, ConfigurationError) as error:
         raise CommandError(
             Code.FailedToParse, f"Could not parse $readPreference: {error}"
         ) from error
+
+
+def _tag_set(value: Any) -> dict[str, str]:
+    found = dict(value.items()) if isinstance(value, Mapping) else None
+    if found is None or not all(isinstance(tag, str) for tag in found.values()):
+        raise TypeError("a tag set must be a document of strings")
+    return found
 
 
 def shown(value: Any) -> str:

@@ -72,7 +72,15 @@ def test_choices(
         ({"mode": "slave"}, 9),
         ({"tags": [{}]}, 9),
         ({"mode": 1}, 9),
+        ({"mode": {"a": 1}}, 9),
         ({"mode": "secondary", "maxStalenessSeconds": 12}, 160),
+        ({"mode": "secondary", "maxStalenessSeconds": "120"}, 9),
+        ({"mode": "secondary", "maxStalenessSeconds": float("inf")}, 9),
+        ({"mode": "secondary", "maxStalenessSeconds": -5}, 9),
+        ({"mode": "secondary", "tags": {"dc": "east"}}, 9),
+        ({"mode": "secondary", "tags": 5}, 9),
+        ({"mode": "secondary", "tags": [["ab"]]}, 9),
+        ({"mode": "secondary", "tags": [{"dc": 5}]}, 9),
     ],
 )
 def test_what_is_no_preference(preference: dict[str, Any], code: int) -> None:
