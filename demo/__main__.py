@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pymongo.errors import PyMongoError
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -27,10 +28,6 @@ from thermocline_common.durations import parse_duration
 
 MANIFEST = Path(__file__).parent.parent / "docs" / "samples" / "demo.yaml"
 MOST_FINDINGS = 5
-
-
-class Failed(Exception):
-    """The demo did not pass; the text says what."""
 
 
 def arguments() -> argparse.Namespace:
@@ -130,7 +127,7 @@ def main() -> int:
     except KeyboardInterrupt:
         Console().print("demo: FAIL interrupted")
         return 1
-    except (Failed, TimeoutError, RuntimeError) as error:
+    except (PyMongoError, OSError, RuntimeError) as error:
         Console().print(f"demo: FAIL {error}", highlight=False, soft_wrap=True)
         return 1
 

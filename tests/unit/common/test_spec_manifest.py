@@ -8,7 +8,7 @@ import pytest
 import yaml
 from hypothesis import given, strategies as st
 
-from support.manifests import CASES, patched
+from support.manifests import ADMISSION, CASES, patched
 from thermocline_common import names
 from thermocline_common.spec.manifest import (
     ManifestError,
@@ -171,3 +171,8 @@ def test_any_object_is_explained_and_never_breaks_the_validator(value: dict[str,
 @given(st.sampled_from(["archive", "fastTier", "proxy", "collections", "mode"]), VALUES)
 def test_any_field_in_a_good_manifest_is_explained(field: str, value: Any) -> None:
     assert_explained(json.dumps(patched([[f"spec.{field}", value if value is not None else {}]])))
+
+
+def test_every_bad_one_says_what_kubernetes_makes_of_it() -> None:
+    """Else only a run on a real API server would find out that nobody said so."""
+    assert {case["name"] for case in CASES["bad"]} <= ADMISSION.keys()

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", *(
+# Those of tests/compat and tests/cluster speak of the environments that they make.
+PAGES = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "bench/README.md", "tests/model/README.md", *(
     path.relative_to(ROOT).as_posix() for path in sorted((ROOT / "docs").rglob("*.md"))
 )]  # fmt: skip
 

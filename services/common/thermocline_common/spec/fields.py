@@ -27,6 +27,12 @@ def _duration(short: bool) -> Callable[[Any], Any]:
         if isinstance(value, dt.timedelta):
             return value
         if isinstance(value, int | float) and not isinstance(value, bool):
+            example = "5s" if short else "30d"
+            if value <= 0:
+                reason = "is negative" if value < 0 else "is zero"
+                raise refusal("duration", reason, f"write a text such as {example}")
+            if not isinstance(value, int):  # 1.5d is no duration either
+                raise refusal("duration", "is not a duration", f"write a text such as {example}")
             raise refusal("duration", "has no unit", f"write a text such as {value}s or {value}d")
         if not isinstance(value, str):
             raise refusal("duration_type", "is not a duration", "write a text such as 30d")

@@ -26,3 +26,7 @@ class UriError(ValueError):
     def __init__(self, problems: Iterable[UriProblem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(map(str, self.problems)))
+
+
+class SlashError(UriError):
+    """Nothing but the ``/`` is missing so far: what else is wrong shows once it is put in."""
