@@ -1,11 +1,12 @@
 """A connection string as a whole: grammar, options, and what they say about each other."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Final
 
 from thermocline_common.uri.options import Options, Place, read_options
 from thermocline_common.uri.parse import Uri, parse
-from thermocline_common.uri.problems import SlashError, UriError, UriProblem
+from thermocline_common.uri.problems import UriError, UriProblem
 
 _TLS_DETAILS = (
     "tlsInsecure", "tlsAllowInvalidCertificates", "tlsAllowInvalidHostnames", "tlsDisableOCSPEndpointCheck",
@@ -17,6 +18,8 @@ _EXCLUSIVE = (
     ("tlsAllowInvalidCertificates", "tlsDisableOCSPEndpointCheck"),
 )  # fmt: skip
 """Pairs of which drivers refuse the second beside the first, whatever their values."""
+EXTERNAL: Final = frozenset({"MONGODB-X509", "MONGODB-AWS", "MONGODB-OIDC", "GSSAPI"})
+"""Mechanisms whose users are defined outside of MongoDB: in ``$external``, and nowhere else."""
 _SMALLEST_STALENESS = 90
 _IDLE_WRITE_PERIOD_S = 10
 
@@ -42,29 +45,16 @@ class Connection:
 
 def check(text: str, place: Place) -> Connection:
     """The connection that ``text`` describes. Raises :class:`UriError` with every problem."""
-    try:
-        uri = parse(text)
-    except SlashError as error:
-        raise UriError(_in_order([*error.problems, *_once_mended(text, error, place)])) from None
+    uri = parse(text)
     options, problems = read_options(uri, place)
     problems += _together(uri, options)
     if place is Place.MANIFEST:
         problems += _in_manifest(uri, options)
+    else:
+        problems += _user(uri, options)
     if problems:
-        raise UriError(_in_order(problems))
+        raise UriError(sorted(problems, key=lambda problem: (problem.start, problem.end)))
     return Connection(uri, options)
-
-
-def _in_order(problems: list[UriProblem]) -> list[UriProblem]:
-    return sorted(problems, key=lambda problem: (problem.start, problem.end))
-
-
-def _once_mended(text: str, error: SlashError, place: Place) -> Iterator[UriProblem]:
-    """What is wrong besides the missing ``/``, with its places in ``text``."""
-    at = error.problems[0].start
-    for problem in find_problems(f"{text[:at]}/{text[at:]}", place):
-        start, end = (where - (where > at) for where in (problem.start, problem.end))
-        yield replace(problem, start=start, end=max(end, start + 1))
 
 
 def find_problems(text: str, place: Place) -> list[UriProblem]:
@@ -83,16 +73,22 @@ def _together(uri: Uri, options: Options) -> Iterator[UriProblem]:
     level = options.written.get("zlibCompressionLevel")
     if level and "zlib" not in options.get("compressors", ()):
         yield _at(options, "zlibCompressionLevel", "has no effect", "add zlib to compressors")
-    if options.get("authMechanism") == "MONGODB-X509":
-        if uri.password is not None:
-            yield _at(options, "authMechanism", "takes no password", "take the password out")
-        if options.get("tls", options.get("ssl", uri.srv)) is False:
-            yield _at(options, "authMechanism", "needs TLS", "add tls=true")
+    mechanism = options.get("authMechanism")
+    if mechanism in ("MONGODB-X509", "MONGODB-OIDC") and uri.password is not None:
+        yield _at(options, "authMechanism", "takes no password", "take the password out")
+    if mechanism == "MONGODB-X509" and options.get("tls", options.get("ssl", uri.srv)) is False:
+        yield _at(options, "authMechanism", "needs TLS", "add tls=true")
+    if mechanism in EXTERNAL and options.get("authSource", "$external") != "$external":
+        yield _at(
+            options, "authSource", f"can only be $external with {mechanism}", "take authSource out"
+        )
     least, most = options.get("minPoolSize", 0), options.get("maxPoolSize", 100)
     if 0 < most < least:
         yield _at(options, "minPoolSize", f"is above maxPoolSize, {most}", "make it smaller")
     if options.get("w") == 0 and options.get("journal"):
         yield _at(options, "journal", "contradicts w=0", "keep one of them")
+    if options.get("journal") and options.get("fsync"):
+        yield _at(options, "fsync", "can't stand beside journal", "keep journal alone")
 
 
 def _at(options: Options, name: str, reason: str, remedy: str) -> UriProblem:
@@ -173,6 +169,22 @@ def _topology(uri: Uri, options: Options) -> Iterator[UriProblem]:
     for name in ("srvMaxHosts", "srvServiceName", "srvAllowedHostsSuffix"):
         if name in options.values and not uri.srv:
             yield _at(options, name, "needs mongodb+srv://", "take it out")
+
+
+def _user(uri: Uri, options: Options) -> Iterator[UriProblem]:
+    """Who logs in, and with what: drivers refuse these once they are to connect."""
+    mechanism = options.get("authMechanism")
+    if mechanism is not None and uri.user is None:
+        if mechanism not in EXTERNAL - {"GSSAPI"}:
+            yield _at(options, "authMechanism", "needs a user", "write user:password@")
+    elif mechanism is None and "authMechanism" in options.written:
+        return  # which one is meant isn't known, and told already
+    elif (
+        uri.userinfo is not None
+        and uri.password is None
+        and mechanism not in EXTERNAL - {"MONGODB-AWS"}
+    ):
+        yield UriProblem(*uri.userinfo, "a user without a password", "write user:password@")
 
 
 def _in_manifest(uri: Uri, options: Options) -> Iterator[UriProblem]:

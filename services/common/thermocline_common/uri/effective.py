@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from thermocline_common.uri.check import Connection
+from thermocline_common.uri.check import EXTERNAL, Connection
 from thermocline_common.uri.options import RULES
 from thermocline_common.uri.parse import Uri
 
@@ -31,16 +31,19 @@ def effective(connection: Connection) -> Iterator[Effective]:
             yield Effective("tls", connection.tls, "tls" in values or "ssl" in values)
         elif rule.name in values:
             yield Effective(rule.name, "***" if rule.secret else values[rule.name], given=True)
-        elif rule.name == "authSource" and connection.uri.user is not None:
+        elif rule.name == "authSource" and (
+            connection.uri.user is not None or values.get("authMechanism") in EXTERNAL
+        ):
             yield Effective("authSource", _auth_source(connection), given=False)
         elif rule.default is not None:
             yield Effective(rule.name, rule.default, given=False)
 
 
 def _auth_source(connection: Connection) -> str:
-    if connection.options.get("authMechanism") in ("MONGODB-X509", "MONGODB-AWS", "GSSAPI"):
+    mechanism = connection.options.get("authMechanism")
+    if mechanism in EXTERNAL:
         return "$external"
-    return connection.uri.database or "admin"
+    return connection.uri.database or ("$external" if mechanism == "PLAIN" else "admin")
 
 
 def mask(text: str, uri: Uri | None) -> str:

@@ -13,10 +13,20 @@ class ValueProblem(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How a value is read: ``read`` returns it typed or raises :class:`ValueProblem`."""
+    """How a value is read: ``read`` returns it typed or raises :class:`ValueProblem`.
+
+    ``plain``: escapes (lower case) of separators that drivers look for before they decode, or after.
+    """
 
     name: str
     read: Callable[[str], Any]
+    plain: tuple[str, ...] = ()
+
+    def typed(self, value: str, raw: str) -> Any:
+        """``value``, which is written as ``raw``. Raises :class:`ValueProblem`."""
+        if any(escape in raw.lower() for escape in self.plain):
+            raise ValueProblem("write ',' and ':' unescaped: drivers read %2C and %3A differently")
+        return self.read(value)
 
 
 def _boolean(value: str) -> bool:
@@ -117,7 +127,7 @@ def _properties(value: str) -> dict[str, str]:
 BOOLEAN: Final = Kind("true or false", _boolean)
 TEXT: Final = Kind("text", _text)
 APP_NAME: Final = Kind("text of at most 128 bytes", _app_name)
-TAG_SET: Final = Kind("tag set", _tags)
+TAG_SET: Final = Kind("tag set", _tags, ("%2c", "%3a"))
 COMPRESSORS: Final = Kind("list of compressors", _compressors)
 WRITE_CONCERN: Final = Kind("write concern", _write_concern)
 PROPERTIES: Final = Kind("properties", _properties)

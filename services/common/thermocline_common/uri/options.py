@@ -198,7 +198,7 @@ def read_options(uri: Uri, place: Place) -> tuple[Options, list[UriProblem]]:
             )
             continue
         try:
-            value = rule.kind.read(option.value)
+            value = rule.kind.typed(option.value, option.raw)
         except ValueProblem as error:
             problems.append(
                 UriProblem(

@@ -11,13 +11,16 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
 
-from thermocline_common.uri.problems import SlashError, UriError, UriProblem
+from thermocline_common.uri.problems import UriError, UriProblem
 
 SCHEMES: Final = ("mongodb://", "mongodb+srv://")
 DEFAULT_PORT: Final = 27017
 
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _HOST_NAME = re.compile(r"[A-Za-z0-9_]([-A-Za-z0-9_.]*[A-Za-z0-9_])?\.?")
+_IPV4 = re.compile(r"[0-9]+(\.[0-9]+){3}")
+_SRV_NAME: Final = "give mongodb+srv:// a name that DNS resolves"
+_LONGEST_DATABASE: Final = 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +44,14 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option as written: ``name`` verbatim, ``value`` decoded, and where both stand."""
+    """One option: ``name`` verbatim, ``value`` decoded, and where both stand; ``raw``: the value as written."""
 
     name: str
     value: str
     start: int
     value_start: int
     end: int
+    raw: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +76,7 @@ def _fail(start: int, end: int, reason: str, remedy: str) -> UriError:
 
 
 def parse(text: str) -> Uri:
-    """The parts of ``text``. Raises :class:`UriError` with the first mistake in its grammar,
-    :class:`SlashError` if that is a missing ``/``."""
+    """The parts of ``text``. Raises :class:`UriError` with the first mistake in its grammar."""
     srv, start = _scheme(text)
     for position, character in enumerate(text):
         if character.isspace() or not character.isprintable():
@@ -89,8 +92,12 @@ def parse(text: str) -> Uri:
     if 0 <= slash < at:
         raise _fail(slash, slash, "an unescaped '/' in user or password", "write %2F")
     if question >= 0 and not start <= slash < question:
-        reason = "no '/' between the hosts and the '?', so that some drivers ignore the options"
-        raise SlashError([UriProblem(question, question + 1, reason, "write '/?'")])
+        raise _fail(
+            question,
+            question,
+            "no '/' between the hosts and the '?', so that some drivers ignore the options",
+            "write '/?'",
+        )
     authority_end = slash if slash >= 0 else len(text)
     userinfo, user, password = None, None, None
     hosts_start = start
@@ -182,18 +189,21 @@ def _host(text: str, start: int, end: int, *, srv: bool) -> Host:
         close = part.find("]")
         if close < 0:
             raise _fail(start, end, "an IPv6 address without ']'", "write [address]:port")
+        name, port_start = _decode(text, start + 1, start + close, "an address"), start + close + 1
         try:
-            name = str(ipaddress.IPv6Address(part[1:close]))
+            ipaddress.IPv6Address(name)
         except ValueError:
             raise _fail(
                 start, start + close + 1, "not an IPv6 address", "write [address]:port"
             ) from None
-        name, port_start = part[1:close].lower(), start + close + 1
+        name = name.lower()
         if srv:
-            raise _fail(start, end, "an address", "give mongodb+srv:// a name that DNS resolves")
+            raise _fail(start, end, "an address", _SRV_NAME)
         if port_start < end and text[port_start] != ":":
             raise _fail(port_start, end, "something between ']' and ':'", "write [address]:port")
     elif part.upper().startswith("%2F"):
+        if srv:
+            raise _fail(start, end, "a Unix socket", _SRV_NAME)
         name = _decode(text, start, end, "the socket's path")
         if not name.endswith(".sock"):
             raise _fail(start, end, "a socket's path that doesn't end with .sock", "name a socket")
@@ -210,6 +220,8 @@ def _host(text: str, start: int, end: int, *, srv: bool) -> Host:
             )
         if not _HOST_NAME.fullmatch(name) or ".." in name or len(name) > 253:
             raise _fail(start, start + len(name), "not a host name", "write host:port")
+        if srv and _IPV4.fullmatch(name):
+            raise _fail(start, end, "an address", _SRV_NAME)
         port_start = start + len(name)
         name = name.lower()
     if port_start == end:
@@ -232,6 +244,13 @@ def _database(text: str, start: int, end: int) -> str | None:
     if bad is not None:
         raise _fail(
             start, end, f"{bad!r} in the database's name", "write the database's name alone"
+        )
+    if len(database.encode()) > _LONGEST_DATABASE:
+        raise _fail(
+            start,
+            end,
+            "a database's name that is too long",
+            f"use at most {_LONGEST_DATABASE} bytes",
         )
     return database
 
@@ -264,6 +283,6 @@ def _options(text: str, start: int) -> tuple[Option, ...]:
                     found, found, f"an unescaped {character!r} in a value", f"write {escape}"
                 )
         value = _decode(text, value_start, end, "a value")
-        options.append(Option(name, value, position, value_start, end))
+        options.append(Option(name, value, position, value_start, end, text[value_start:end]))
         position = end + 1
     return tuple(options)
