@@ -45,7 +45,7 @@ def test_good_ones(case: dict[str, Any]) -> None:
 @pytest.mark.parametrize("case", BAD, ids=lambda case: case["uri"])
 def test_bad_ones(case: dict[str, Any]) -> None:
     problems = find_problems(case["uri"], place(case))
-    assert [p.start for p in problems] == [case["at"]]
+    assert [p.start for p in problems] == [case["at"], *case.get("also", [])]
     assert case["reason"] in problems[0].reason
     assert case.get("remedy", "") in problems[0].remedy
     assert problems[0].remedy
@@ -261,6 +261,17 @@ def test_tells_every_problem_in_order() -> None:
     problems = find_problems(text, Place.MANIFEST)
     assert [p.start for p in problems] == [10, 15, 16, 21, 33, 39]
     assert not any("p@h" in str(p) for p in problems)
+
+
+def test_a_missing_slash_hides_no_other_problem() -> None:
+    text = "mongodb://u:geheim@h?replicaSet=r&bogus=1&tls=yes"
+    found = [(text[p.start : p.end], p.reason) for p in find_problems(text, Place.MANIFEST)]
+    assert [piece for piece, _ in found] == ["u:geheim", "?", "bogus", "yes"]
+    assert "credentials" in found[0][1]
+    assert "no '/'" in found[1][1]
+    assert not any("geheim" in reason for _, reason in found)
+    without = [p.start for p in find_problems("mongodb://h?w=majority", Place.MANIFEST)]
+    assert without == [11, 11], "the '/', and no replicaSet"
 
 
 def test_options_are_known_once_and_by_canonical_name() -> None:

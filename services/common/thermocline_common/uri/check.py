@@ -1,12 +1,12 @@
 """A connection string as a whole: grammar, options, and what they say about each other."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from thermocline_common.uri.options import Options, Place, read_options
 from thermocline_common.uri.parse import Uri, parse
-from thermocline_common.uri.problems import UriError, UriProblem
+from thermocline_common.uri.problems import SlashError, UriError, UriProblem
 
 _TLS_DETAILS = (
     "tlsInsecure", "tlsAllowInvalidCertificates", "tlsAllowInvalidHostnames", "tlsDisableOCSPEndpointCheck",
@@ -45,7 +45,10 @@ class Connection:
 
 def check(text: str, place: Place) -> Connection:
     """The connection that ``text`` describes. Raises :class:`UriError` with every problem."""
-    uri = parse(text)
+    try:
+        uri = parse(text)
+    except SlashError as error:
+        raise UriError(_in_order([*error.problems, *_once_mended(text, error, place)])) from None
     options, problems = read_options(uri, place)
     problems += _together(uri, options)
     if place is Place.MANIFEST:
@@ -53,8 +56,20 @@ def check(text: str, place: Place) -> Connection:
     else:
         problems += _user(uri, options)
     if problems:
-        raise UriError(sorted(problems, key=lambda problem: (problem.start, problem.end)))
+        raise UriError(_in_order(problems))
     return Connection(uri, options)
+
+
+def _in_order(problems: list[UriProblem]) -> list[UriProblem]:
+    return sorted(problems, key=lambda problem: (problem.start, problem.end))
+
+
+def _once_mended(text: str, error: SlashError, place: Place) -> Iterator[UriProblem]:
+    """What is wrong besides the missing ``/``, with its places in ``text``."""
+    at = error.problems[0].start
+    for problem in find_problems(f"{text[:at]}/{text[at:]}", place):
+        start, end = (where - (where > at) for where in (problem.start, problem.end))
+        yield replace(problem, start=start, end=max(end, start + 1))
 
 
 def find_problems(text: str, place: Place) -> list[UriProblem]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
 
-from thermocline_common.uri.problems import UriError, UriProblem
+from thermocline_common.uri.problems import SlashError, UriError, UriProblem
 
 SCHEMES: Final = ("mongodb://", "mongodb+srv://")
 DEFAULT_PORT: Final = 27017
@@ -76,7 +76,8 @@ def _fail(start: int, end: int, reason: str, remedy: str) -> UriError:
 
 
 def parse(text: str) -> Uri:
-    """The parts of ``text``. Raises :class:`UriError` with the first mistake in its grammar."""
+    """The parts of ``text``. Raises :class:`UriError` with the first mistake in its grammar,
+    :class:`SlashError` if that is a missing ``/``."""
     srv, start = _scheme(text)
     for position, character in enumerate(text):
         if character.isspace() or not character.isprintable():
@@ -92,12 +93,8 @@ def parse(text: str) -> Uri:
     if 0 <= slash < at:
         raise _fail(slash, slash, "an unescaped '/' in user or password", "write %2F")
     if question >= 0 and not start <= slash < question:
-        raise _fail(
-            question,
-            question,
-            "no '/' between the hosts and the '?', so that some drivers ignore the options",
-            "write '/?'",
-        )
+        reason = "no '/' between the hosts and the '?', so that some drivers ignore the options"
+        raise SlashError([UriProblem(question, question + 1, reason, "write '/?'")])
     authority_end = slash if slash >= 0 else len(text)
     userinfo, user, password = None, None, None
     hosts_start = start
