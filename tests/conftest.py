@@ -3,13 +3,14 @@
 import pytest
 from hypothesis import HealthCheck, settings
 
-from thermocline_common import asyncio_mend, driver_waits
+from thermocline_common import asyncio_mend, driver_sessions, driver_waits
 
 pytest_plugins = ["support.fixtures"]
 
 # As every service does before its first connection: tests run their parts within this process.
 asyncio_mend.mend()
 driver_waits.mend()
+driver_sessions.mend()
 
 # The same examples each time, however slow the machine is: a run that fails has found something in
 # the change under test. `pytest --hypothesis-profile=search` looks for new examples.

@@ -9,7 +9,7 @@ from typing import Any, Final
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
-from thermocline_common import asyncio_mend, driver_waits, logs
+from thermocline_common import asyncio_mend, driver_sessions, driver_waits, logs
 from thermocline_common.access import Access, TierAccess, TierClient
 from thermocline_common.coverage import Tier
 from thermocline_common.errors import ConfigError
@@ -57,6 +57,7 @@ def open_client(
     """
     asyncio_mend.mend()
     driver_waits.mend()
+    driver_sessions.mend()
     connection = check(spec.uri, Place.MANIFEST)  # the manifest was checked: this can't fail
     options: dict[str, Any] = {
         "appname": app_name,
