@@ -31,4 +31,8 @@ def name_of(error: Any) -> str:
     """Short enough to count, long enough to tell what it was."""
     code = getattr(error, "code", None)
     text = str(error).split(", full error:")[0]
+    details = getattr(error, "details", None) or {}
+    for refused in details.get("writeErrors", ())[:1]:
+        # A bulk write's own text says nothing.
+        text = f"{refused.get('code')} {refused.get('errmsg')}"
     return f"{type(error).__name__} {'' if code is None else code} {text[:110]}".replace("\n", " ")
