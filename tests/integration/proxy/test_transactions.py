@@ -390,7 +390,7 @@ def test_the_nearest_document_may_be_a_cold_one(client: MongoClient[dict[str, An
         one = accounts.find_one_and_update(near, {"$set": {"p": [20, 0]}}, session=session)
         two = accounts.find_one_and_delete(near, session=session)
         accounts.update_one(near, {"$set": {"near": 1}}, session=session)
-        return one["_id"], two["_id"]  # type: ignore[index]
+        return one["_id"], two["_id"]  # type: ignore[index] # both were just found
 
     assert transact(client, work)[0] == (95, 96)
     assert [d["_id"] for d in accounts.find({"near": 1})] == [97]

@@ -92,7 +92,7 @@ def test_update_p99_must_not_be_higher_than_the_archive_s(p99: float, met: bool)
     "bad", [{"failed": {"NotWritablePrimary": 1}}, {"wrong_count": 1}], ids=str
 )
 def test_one_refused_or_wrong_answer_misses_a_goal(bad: dict[str, object]) -> None:
-    spoilt = replace(BASE, arm=Arm.WARM, **bad)  # type: ignore[arg-type]
+    spoilt = replace(BASE, arm=Arm.WARM, **bad)  # type: ignore[arg-type] # fields by name, of several types
     assert judge([BASE, spoilt])[-1].met is False
 
 

@@ -272,7 +272,7 @@ def test_what_is_deleted_makes_room_for_those_that_are_written_together() -> Non
         lambda n: "x" * n,
         lambda n: ObjectId(f"{n:024x}"),
         lambda n: b"b" * n,
-        lambda n: datetime.datetime(2026, 1, 1, 0, n),  # noqa: DTZ001
+        lambda n: datetime.datetime(2026, 1, 1, 0, n),  # noqa: DTZ001 # documents hold UTC without a zone
     ],
     ids=["long", "string", "long string", "object id", "binary", "date"],
 )
