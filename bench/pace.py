@@ -169,15 +169,22 @@ def progress(system: Thermocline) -> dict[str, Any]:
         "warmed": warmer.get("copied", 0),
         "evicted": system.evicted(),
         "lag": feeder.get("lagSeconds", 0.0),
+        "checkpoint": (feeder.get("checkpointTime") or {"time": 0})["time"],
     }
 
 
 async def worked_off(system: Thermocline) -> None:
-    """Wait for what the pause made: replay hurries with a backlog, for readers wait for it."""
-    for _ in range(60):
-        if (await asyncio.to_thread(progress, system))["lag"] < 1:
+    """Wait for what the pause made: replay hurries with a backlog, for readers wait for it.
+
+    The lag alone doesn't tell: as long as replay has seen no event yet, it knows of none that is missing.
+    """
+    switched = time.time()
+    for _ in range(120):
+        now = await asyncio.to_thread(progress, system)
+        if now["lag"] < 1 and now["checkpoint"] > switched:
             return
         await asyncio.sleep(0.5)
+    print("what the pause left was not worked off within a minute")
 
 
 async def measure(system: Thermocline, cold: int, options: Any) -> Samples:

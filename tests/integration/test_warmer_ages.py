@@ -9,7 +9,8 @@ import pytest
 from support.hand_feeder import activate, coverage
 from support.mongod import ReplicaSet
 from thermocline_common.tiers import Tiers
-from thermocline_warmer.age_types import LOOK_SECONDS, AgeLooks
+from thermocline_warmer.age_types import APART_SECONDS, LOOK_SECONDS, AgeLooks
+from thermocline_warmer.plan.ages import SAMPLE
 
 pytestmark = pytest.mark.integration
 NS = "shop.orders"
@@ -47,3 +48,34 @@ async def test_the_share_of_ages_that_are_no_dates(tiers: Tiers) -> None:
     assert looks.reports[NS].status()["notDatePercent"] == 0.0
     await looks.look({})
     assert looks.reports == {}
+
+
+async def test_a_large_collection_is_looked_at_one_document_at_a_time(tiers: Tiers) -> None:
+    """All at once they held the archive's readers up for seconds."""
+    await activate(tiers, NS)
+    orders = tiers.archive["shop"]["orders"]
+    await orders.delete_many({})
+    await orders.insert_many([{"_id": i, "t": DATE if i < 1_500 else "old"} for i in range(1_600)])
+    await orders.insert_many([{"_id": f"s{i:04}", "t": DATE} for i in range(1_600)])
+    active = {NS: await coverage(tiers, NS)}
+    rests: list[float] = []
+
+    async def sleep(seconds: float) -> bool:
+        rests.append(seconds)
+        return len(rests) >= SAMPLE
+
+    looks = AgeLooks(tiers, sleep=sleep)
+    await looks.look(active)
+    assert rests == [APART_SECONDS] * SAMPLE
+    status = looks.reports[NS].status()
+    # Between two strings there may be none that follows: not every try finds a document.
+    assert 60 < status["sampled"] <= SAMPLE
+    assert list(status["byType"]) == ["string"]
+    assert 0 < status["notDatePercent"] < 30  # about one number in sixteen
+
+    async def end(_: float) -> bool:
+        return True
+
+    looks = AgeLooks(tiers, sleep=end)
+    await looks.look(active)
+    assert looks.reports[NS].sampled == 1

@@ -4,21 +4,17 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Awaitable
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Final, TypeVar
 
 from bson.raw_bson import RawBSONDocument
 from pymongo.errors import PyMongoError
 
 from thermocline_common.clock import Clock, monotonic
-from thermocline_common.id_range import between
 from thermocline_common.ids import DocId, wrap
-from thermocline_common.pacing import CAREFUL, Courtesy, Throttle
+from thermocline_common.pacing import CAREFUL, PROBE_SECONDS, Courtesy, Throttle
+from thermocline_common.random_ids import LONGEST_READ_MS, RandomIds
 from thermocline_common.raw_reads import Client, run_raw
 
-PROBE_SECONDS: Final = 0.2
-"""Between two reads, on average: few enough to be no load themselves."""
-LONGEST_PROBE_MS: Final = 5_000
-ENDS_SECONDS: Final = 60.0
 SETTLED_SECONDS: Final = 0.3
 """What we did so long ago holds nobody up: disks count what they allow in pieces of up to a tenth of a second."""
 UNSETTLED_SECONDS: Final = 3.0
@@ -27,12 +23,7 @@ LONGEST_SETTLING: Final = SETTLED_SECONDS + 4 * PROBE_SECONDS
 WATCHED_SECONDS: Final = 2.0
 IDLE_SECONDS: Final = 30.0
 
-KINDS: Final = ("number", "objectId", "binData", "string")
-"""Those of which one between two others can be made. A collection of several kinds is probed in each:
-between a number and a string there is nothing to choose."""
-
 T = TypeVar("T")
-Ends: TypeAlias = tuple[DocId, DocId]
 
 
 class ArchiveProbe:
@@ -48,7 +39,7 @@ class ArchiveProbe:
     ) -> None:
         self._archive = archive
         self._clock = clock
-        self._known: dict[str, tuple[float, list[Ends]]] = {}
+        self._ids = RandomIds(archive, clock)
         self._namespace = ""
         self._working = 0
         self._worked = clock()
@@ -62,17 +53,25 @@ class ArchiveProbe:
         """How long to rest, and how much to take at once."""
         return self.courtesy.throttle
 
-    async def beside(self, namespace: str, work: Awaitable[T]) -> T:
-        """``work``'s result; meanwhile, and for a while after it, reads are timed now and then."""
+    async def beside(self, namespace: str, work: Awaitable[T], documents: int = 0) -> T:
+        """``work``'s result; meanwhile, and for a while after it, reads are timed now and then.
+
+        ``documents`` that it is about: what they take is learned from, too.
+        """
         if self._clock() - self._worked > IDLE_SECONDS:
             self.courtesy = self.courtesy.after_idling()
         self._working += 1
         self.works(namespace)
+        began = self._clock()
         try:
-            return await work
+            result = await work
         finally:
             self._working -= 1
             self._worked = self._clock()
+        if documents:
+            took = self._worked - began
+            self.courtesy = self.courtesy.saw_piece(documents, took, self._worked)
+        return result
 
     def works(self, namespace: str) -> None:
         """Some work on this namespace goes on, elsewhere in this process."""
@@ -117,21 +116,20 @@ class ArchiveProbe:
         Our own process's work would count, too, if the clock were ours.
         """
         with contextlib.suppress(PyMongoError, KeyError):
-            reads = [self._read(namespace, ends) for ends in await self._ends(namespace)]
+            reads = [self._read(namespace, i) for i in await self._ids.choose(namespace)]
             found = [seconds for seconds in await asyncio.gather(*reads) if seconds is not None]
             return max(found, default=None)
         return None
 
-    async def _read(self, namespace: str, ends: Ends) -> float | None:
+    async def _read(self, namespace: str, chosen: DocId) -> float | None:
         database, collection = namespace.split(".", 1)
-        chosen = between(*ends, random.random())  # noqa: S311
         find = {
             "find": collection,
             "filter": {"_id": RawBSONDocument(wrap(chosen.element(b"$gte")))},
             "sort": {"_id": 1},
             "limit": 1,
             "hint": "_id_",
-            "maxTimeMS": LONGEST_PROBE_MS,
+            "maxTimeMS": LONGEST_READ_MS,
         }
         reply = await run_raw(
             self._archive, database, {"explain": find, "verbosity": "executionStats"}
@@ -140,33 +138,3 @@ class ArchiveProbe:
         if not statistics["nReturned"]:
             return None
         return float(statistics["executionTimeMillis"]) / 1_000
-
-    async def _ends(self, namespace: str) -> list[Ends]:
-        """The lowest and the highest ``_id`` of each kind, as they were lately."""
-        known = self._known.get(namespace)
-        if known is None or self._clock() - known[0] > ENDS_SECONDS:
-            kinds = [await self._ends_of(namespace, {"_id": {"$type": kind}}) for kind in KINDS]
-            found = [ends for ends in kinds if ends is not None]
-            if not found:
-                whole = await self._ends_of(namespace, {})
-                found = [] if whole is None else [whole]
-            known = self._known[namespace] = (self._clock(), found)
-        return known[1]
-
-    async def _ends_of(self, namespace: str, query: dict[str, Any]) -> Ends | None:
-        database, collection = namespace.split(".", 1)
-        ends: list[DocId] = []
-        for order in (1, -1):
-            find = {
-                "find": collection,
-                "filter": query,
-                "projection": {"_id": 1},
-                "sort": {"_id": order},
-                "limit": 1,
-                "singleBatch": True,
-                "maxTimeMS": LONGEST_PROBE_MS,
-            }
-            reply = await run_raw(self._archive, database, find)
-            found = reply["cursor"]["firstBatch"]
-            ends += [DocId.of_document(bytes(document.raw)) for document in found]
-        return (ends[0], ends[1]) if len(ends) == 2 else None

@@ -51,6 +51,9 @@ def rest_seconds(pace: str | int, documents: int, took: float, latency: Latency)
     return took * min(LONGEST_REST, excess) if excess > 0 else 0.0
 
 
+PROBE_SECONDS: Final = 0.2
+"""Between two probes, on average: few enough to be no load themselves."""
+
 # The archive: what work costs those who read there at the same time.
 
 SLOW: Final = 2.0
@@ -69,6 +72,15 @@ CHANCE_WEIGHT: Final = 0.02
 CHANCE_AGAIN: Final = 1.2
 """Where reads are slow by chance, and by nothing of ours, chance must not close the throttle for long."""
 LEAST_REST: Final = 0.25
+HELD_UP: Final = 3.0
+HELD_UP_FLOOR: Final = 0.02
+"""A piece of work that takes this multiple of the usual time, and so many seconds, was held up."""
+CALM_SECONDS: Final = 30.0
+"""In so many seconds without a piece that is held up, rests shrink by as much as one lets them grow."""
+LONGEST_CALM: Final = 1.0
+"""Calm counts while there is work."""
+MOST_PIECES_REST: Final = 8.0
+"""Pieces that are held up even so aren't held up by our own work."""
 MOST_REST: Final = 30.0
 """Background work goes on for a thirtieth of the time, whatever it costs: warming must end some day."""
 CLOSE: Final = 1.4
@@ -117,6 +129,31 @@ class Usual:
 
 
 @dataclass(frozen=True, slots=True)
+class Pieces:
+    """What our own pieces of work take: ``each`` is the usual number of seconds a document.
+
+    A disk that makes us wait for its next allowance makes everybody wait who comes meanwhile, and
+    there are ten times as many pieces to tell it as there are probes.
+    """
+
+    each: float = 0.0
+
+    def saw(self, documents: int, seconds: float) -> "Pieces":
+        """With one more piece."""
+        if not documents:
+            return self
+        each = seconds / documents
+        if not self.each:
+            return Pieces(max(each, 1e-6))
+        bounded = min(each, 2 * HELD_UP * self.each)
+        return Pieces(self.each + USUAL_WEIGHT * (bounded - self.each))
+
+    def is_held_up(self, documents: int, seconds: float) -> bool:
+        """Whether a piece took much longer than such pieces do; False as long as nothing is known."""
+        return bool(self.each) and seconds > max(HELD_UP_FLOOR, HELD_UP * self.each * documents)
+
+
+@dataclass(frozen=True, slots=True)
 class Throttle:
     """How long background work rests, as a multiple of the time that it works."""
 
@@ -136,12 +173,28 @@ class Throttle:
             close = CLOSE if self.met else FIRST_CLOSE
             return Throttle(min(MOST_REST, max(LEAST_REST, self.rest * close)))
         if not self.met:
-            rest = self.rest * FIRST_OPEN
-            if rest <= self.known:
-                return Throttle(self.known)
-            return replace(self, rest=rest) if rest >= LEAST_REST else Throttle()
-        opened = self.rest * CLOSE ** -(HELD_UP_SHARE + CHANCE_AGAIN * usual.chance)
-        return Throttle(opened if opened >= LEAST_REST / 2 else 0.0)
+            return self._opened_fast(FIRST_OPEN)
+        return self._opened(HELD_UP_SHARE + CHANCE_AGAIN * usual.chance)
+
+    def after_piece(self, calm: float, *, held_up: bool) -> "Throttle":
+        """After one more piece of work, ``calm`` seconds after the one before it."""
+        if held_up:
+            close = CLOSE if self.met else FIRST_CLOSE
+            most = max(MOST_PIECES_REST, self.rest)
+            return Throttle(min(most, max(LEAST_REST, self.rest * close)))
+        if not self.met:
+            return self._opened_fast(FIRST_OPEN ** (calm / PROBE_SECONDS))
+        return self._opened(calm / CALM_SECONDS)
+
+    def _opened_fast(self, by: float) -> "Throttle":
+        rest = self.rest * by
+        if rest <= self.known:
+            return Throttle(self.known)
+        return replace(self, rest=rest) if rest >= LEAST_REST else Throttle()
+
+    def _opened(self, share: float) -> "Throttle":
+        rest = self.rest * CLOSE**-share
+        return Throttle(rest if rest >= LEAST_REST / 2 else 0.0)
 
     def after_idling(self) -> "Throttle":
         """To go on with after a while without work: what was learned may be of another load."""
@@ -164,36 +217,53 @@ CAREFUL: Final = Throttle(FIRST_REST, met=False)
 
 @dataclass(frozen=True, slots=True)
 class Courtesy:
-    """What reads of the archive teach: one throttle by those held up, one by those held up badly."""
+    """What reads of the archive teach: one throttle by those held up, one by those held up badly, and
+    ``own`` by our own pieces of work."""
 
     learned: tuple[tuple[Usual, Throttle], ...]
+    own: Throttle
+    pieces: Pieces = Pieces()
+    worked: float | None = None
+    """When the last piece ended."""
 
     @classmethod
     def beginning(cls, throttle: Throttle = CAREFUL) -> Self:
         """Where nothing is known yet."""
-        return cls(tuple((Usual(slow=slow), throttle) for slow in (SLOW, VERY_SLOW)))
+        return cls(tuple((Usual(slow=slow), throttle) for slow in (SLOW, VERY_SLOW)), throttle)
 
     @property
     def throttle(self) -> Throttle:
-        """The one that counts: where more rest is needed."""
-        return max((throttle for _, throttle in self.learned), key=lambda one: one.rest)
+        """The one that counts: where most rest is needed."""
+        return max(self.own, *(one for _, one in self.learned), key=lambda one: one.rest)
 
     def saw_alone(self, seconds: float) -> "Courtesy":
         """With one more read that our work didn't touch."""
-        return Courtesy(tuple((usual.saw(seconds), throttle) for usual, throttle in self.learned))
+        learned = tuple((usual.saw(seconds), throttle) for usual, throttle in self.learned)
+        return replace(self, learned=learned)
 
     def saw_beside(self, seconds: float) -> "Courtesy":
         """With one more read at any moment while we work now and then."""
-        return Courtesy(
-            tuple(
-                (usual, throttle.adjusted(usual, slow=usual.is_slow(seconds)))
-                for usual, throttle in self.learned
-            )
+        learned = tuple(
+            (usual, throttle.adjusted(usual, slow=usual.is_slow(seconds)))
+            for usual, throttle in self.learned
+        )
+        return replace(self, learned=learned)
+
+    def saw_piece(self, documents: int, seconds: float, now: float) -> "Courtesy":
+        """With one more piece of work that ended ``now`` (seconds of any clock)."""
+        calm = 0.0 if self.worked is None else min(LONGEST_CALM, now - self.worked)
+        held_up = self.pieces.is_held_up(documents, seconds)
+        return replace(
+            self,
+            own=self.own.after_piece(calm, held_up=held_up),
+            pieces=self.pieces.saw(documents, seconds),
+            worked=now,
         )
 
     def after_idling(self) -> "Courtesy":
         """To go on with after a while without work."""
-        return Courtesy(tuple((usual, one.after_idling()) for usual, one in self.learned))
+        learned = tuple((usual, one.after_idling()) for usual, one in self.learned)
+        return replace(self, learned=learned, own=self.own.after_idling())
 
 
 def lag_rest(lag: float) -> float:

@@ -155,7 +155,7 @@ class Announcing:
         wanted = list(ids)
         tiers = self._tools.tiers
         looking = confirm.look_archive(tiers, coverage, wanted)
-        view = await self._tools.beside(coverage.namespace, looking)
+        view = await self._tools.beside(coverage.namespace, looking, len(wanted))
         fast = await confirm.look_fast(tiers.fast, coverage, wanted, view.checkpoint)
         decide = self.judge_with(view, wanted, horizon)
         verdicts = decide(coverage, fast)

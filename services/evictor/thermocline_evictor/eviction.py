@@ -239,7 +239,7 @@ class Eviction:
             self.report.lag = round(tools.clock() - started, 3)
             began = tools.clock()
             looking = confirm.look_archive(tools.tiers, coverage, ids)
-            view = await tools.beside(coverage.namespace, looking)
+            view = await tools.beside(coverage.namespace, looking, len(ids))
             looked = tools.clock() - began
             await tools.paused("confirmed")
             announced = {i: (self._pending[i].token, self._pending[i].content) for i in ids}

@@ -48,9 +48,11 @@ class Tools:
         """Documents to take at once."""
         return most if self.probe is None else self.probe.throttle.piece(most)
 
-    async def beside(self, namespace: str, work: Awaitable[T]) -> T:
+    async def beside(self, namespace: str, work: Awaitable[T], documents: int) -> T:
         """``work``'s result; what it costs others is measured."""
-        return await work if self.probe is None else await self.probe.beside(namespace, work)
+        if self.probe is None:
+            return await work
+        return await self.probe.beside(namespace, work, documents)
 
     async def give_way(self, pace: str | int, took: float) -> None:
         """Rest for the archive's readers after work that took so long."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from pymongo.errors import PyMongoError
 
-from thermocline_common.archive_probe import PROBE_SECONDS, ArchiveProbe
+from thermocline_common.archive_probe import ArchiveProbe
 from thermocline_common.clock import Clock
 from thermocline_common.oplog import OplogMeter
 from thermocline_common.oplog_window import Brake, Window, brake_for, describe
-from thermocline_common.pacing import REPLAY_BACKLOG, Throttle, replay_rest
+from thermocline_common.pacing import PROBE_SECONDS, REPLAY_BACKLOG, Throttle, replay_rest
 from thermocline_common.runtime import Context
 from thermocline_feeder.assembly import Parts
 

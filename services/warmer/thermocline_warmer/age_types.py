@@ -1,22 +1,38 @@
 """Looks at the types of the archive's ages, now and then, for the status and the metrics."""
 
-from collections.abc import Mapping
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from bson.raw_bson import RawBSONDocument
 
 from thermocline_common.clock import Clock, monotonic
 from thermocline_common.coverage import Coverage
+from thermocline_common.ids import DocId, wrap
+from thermocline_common.random_ids import RandomIds
 from thermocline_common.tiers import PLAIN, Tiers
-from thermocline_warmer.plan.ages import AgeTypes, parse_sample, sample_pipeline
+from thermocline_warmer.plan.ages import SAMPLE, AgeTypes, add_groups, group_by_type
 
 LOOK_SECONDS = 600.0
+APART_SECONDS = 0.2
+"""Between two documents of a large collection: all at once would hold up its readers."""
 _LIMIT_MS = 20_000
 
 
 class AgeLooks:
-    """``reports``: by namespace, of the last look."""
+    """``reports``: by namespace, of the last look. ``sleep``: its result is true where a look is to end."""
 
-    def __init__(self, tiers: Tiers, clock: Clock = monotonic) -> None:
+    def __init__(
+        self,
+        tiers: Tiers,
+        clock: Clock = monotonic,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
         self._tiers = tiers
         self._clock = clock
+        self._sleep = sleep
+        self._ids = RandomIds(tiers.archive, clock)
         self._due: dict[tuple[str, str], float] = {}
         self.reports: dict[str, AgeTypes] = {}
 
@@ -36,17 +52,44 @@ class AgeLooks:
                 self.reports[namespace] = await self._sample(coverage, path)
 
     async def _sample(self, coverage: Coverage, path: str) -> AgeTypes:
+        """All documents of a small collection; of a large one some, evenly spread over its ids."""
+        if await self._estimated(coverage.namespace) <= SAMPLE:
+            return add_groups(AgeTypes(), await self._aggregate(coverage, group_by_type(path)))
+        types = AgeTypes()
+        for _ in range(SAMPLE):
+            chosen = await self._ids.choose(coverage.namespace)
+            if chosen:
+                pipeline = [*_next_from(random.choice(chosen)), *group_by_type(path)]  # noqa: S311
+                types = add_groups(types, await self._aggregate(coverage, pipeline))
+            if await self._sleep(APART_SECONDS):
+                break
+        return types
+
+    async def _estimated(self, namespace: str) -> int:
+        database, collection = namespace.split(".", 1)
+        return await self._tiers.archive[database][collection].estimated_document_count()
+
+    async def _aggregate(
+        self, coverage: Coverage, pipeline: list[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
         database, collection = coverage.namespace.split(".", 1)
         command = {
             "aggregate": collection,
-            "pipeline": sample_pipeline(path),
+            "pipeline": pipeline,
             "cursor": {},
             "maxTimeMS": _LIMIT_MS,
         }
         found = await self._tiers.archive.get_database(database, codec_options=PLAIN).command(
             command, codec_options=PLAIN
         )
-        return parse_sample(found["cursor"]["firstBatch"])
+        groups: list[dict[str, Any]] = found["cursor"]["firstBatch"]
+        return groups
+
+
+def _next_from(chosen: DocId) -> list[dict[str, Any]]:
+    """The document with this ``_id``, or the next one of its kind."""
+    match = {"_id": RawBSONDocument(wrap(chosen.element(b"$gte")))}
+    return [{"$match": match}, {"$sort": {"_id": 1}}, {"$limit": 1}]
 
 
 def _field(active: Mapping[str, Coverage], namespace: str) -> str | None:

@@ -59,7 +59,7 @@ class WarmerService:
         self._metrics = WarmerMetrics(context.registry)
         self._accounts = Accounts(context.tiers)
         self._collections = Collections(context.tiers)
-        self._ages = AgeLooks(context.tiers)
+        self._ages = AgeLooks(context.tiers, sleep=context.stopping)
         tools = Tools(
             context.tiers,
             self._settings,
@@ -72,6 +72,7 @@ class WarmerService:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._warm(context, tools))
             group.create_task(self._compare(context))
+            group.create_task(self._follow_ages(context))
 
     def ready(self) -> bool:
         """Whether the coverage documents could be read."""
@@ -205,7 +206,6 @@ class WarmerService:
             collections.forget(active)
             for namespace in active.values():
                 await collections.compare(namespace)
-            await self._look_at_ages(active)
         except (PyMongoError, KeyError, ValueError) as error:
             context.problems.set("parity", f"indexes can't be compared: {_text(error)}")
             return
@@ -221,13 +221,19 @@ class WarmerService:
                 count = len(report.indexes) + len(report.options)
                 self._metrics.parity.labels(name).set(count)
 
-    async def _look_at_ages(self, active: Mapping[str, Coverage]) -> None:
+    async def _follow_ages(self, context: Context) -> None:
+        while not context.stop.is_set():
+            if self._mode is not WorkMode.PAUSED:
+                await self._look_at_ages(context)
+            await context.stopping(self._settings.parity_seconds)
+
+    async def _look_at_ages(self, context: Context) -> None:
         ages = self._ages
         if ages is None:
             return
         try:
-            await ages.look(active)
-        except PyMongoError as error:
+            await ages.look(await _active(context.tiers))
+        except (PyMongoError, KeyError, ValueError) as error:
             log.info("the types of ages can't be looked at", extra={"error": _text(error)})
         if self._metrics is not None:
             for name, types in ages.reports.items():

@@ -258,7 +258,7 @@ class Warming:
             took = tools.clock() - started
             await tools.rest(rest_seconds(pace, documents, took, Latency()))
             return result
-        result = await probe.beside(coverage.namespace, watched)
+        result = await probe.beside(coverage.namespace, watched, documents)
         await tools.rest(probe.throttle.seconds(tools.clock() - started))
         await probe.settle()
         return result

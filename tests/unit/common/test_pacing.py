@@ -8,14 +8,21 @@ import statistics
 import pytest
 
 from thermocline_common.pacing import (
+    CALM_SECONDS,
     CAREFUL,
     CHANCE_AGAIN,
+    CLOSE,
+    FIRST_CLOSE,
+    HELD_UP_FLOOR,
     HELD_UP_SHARE,
     LEAST_PIECE,
     LONGEST_PAUSE,
     LONGEST_REST,
+    MOST_PIECES_REST,
     MOST_REST,
+    Courtesy,
     Latency,
+    Pieces,
     Throttle,
     Usual,
     lag_rest,
@@ -154,3 +161,61 @@ def test_replay_rests_within_bounds(
 ) -> None:
     found = replay_rest(pace, documents, 0.4, Throttle(rest), used)
     assert found == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("each", "documents", "seconds", "held_up"),
+    [
+        (0.0, 10, 5.0, False),  # nothing to compare it with
+        (0.0005, 10, 0.005, False),
+        (0.0005, 10, 0.9 * HELD_UP_FLOOR, False),  # nobody notices
+        (0.0005, 10, 0.06, True),
+        (0.0005, 100, 0.06, False),  # a large piece takes its time
+        (0.0005, 100, 0.2, True),
+        (0.02, 10, 0.4, False),  # an archive at its limit: so it is always
+        (0.02, 10, 0.7, True),
+    ],
+)
+def test_a_piece_of_work_that_was_held_up(
+    each: float, documents: int, seconds: float, held_up: bool
+) -> None:
+    assert Pieces(each).is_held_up(documents, seconds) is held_up
+
+
+def test_what_pieces_usually_take() -> None:
+    pieces = Pieces()
+    for _ in range(100):
+        pieces = pieces.saw(10, 0.005)
+    pieces = pieces.saw(0, 9.0)
+    assert pieces.each == pytest.approx(0.0005)
+    assert pieces.saw(10, 60.0).each == pytest.approx(0.00075)  # and no average of seconds
+
+
+def test_pieces_that_are_held_up_close_the_throttle_at_once() -> None:
+    first = CAREFUL.after_piece(0.1, held_up=False)
+    assert CAREFUL.rest > first.rest > 0.9 * CAREFUL.rest
+    met = Throttle(1.0, met=False).after_piece(0.1, held_up=True)
+    assert met == Throttle(FIRST_CLOSE)
+    assert met.after_piece(0.1, held_up=True).rest == pytest.approx(FIRST_CLOSE * CLOSE)
+    open_again = met
+    for _ in range(round(10 * CALM_SECONDS)):
+        open_again = open_again.after_piece(0.1, held_up=False)
+    assert open_again.rest == pytest.approx(FIRST_CLOSE / CLOSE)
+
+
+def test_pieces_close_it_no_further_than_our_own_work_explains() -> None:
+    throttle = Throttle()
+    for _ in range(100):
+        throttle = throttle.after_piece(0.1, held_up=True)
+    assert throttle.rest == MOST_PIECES_REST
+    assert Throttle(12.0).after_piece(0.1, held_up=True).rest == 12.0
+
+
+def test_calm_counts_while_there_is_work() -> None:
+    courtesy = dataclasses.replace(Courtesy.beginning(Throttle(4.0)), pieces=Pieces(0.0005))
+    courtesy = courtesy.saw_piece(10, 0.005, 100.0)
+    assert courtesy.own.rest == 4.0
+    after = courtesy.saw_piece(10, 0.005, 800.0)
+    assert after.own.rest > 3.9
+    assert after.throttle.rest == 4.0  # probes have a say of their own
+    assert courtesy.saw_piece(10, 0.5, 101.0).throttle.rest == pytest.approx(4.0 * CLOSE)

@@ -11,8 +11,8 @@ from typing import Protocol
 
 import pytest
 
-from thermocline_common.archive_probe import PROBE_SECONDS, SETTLED_SECONDS, UNSETTLED_SECONDS
-from thermocline_common.pacing import Courtesy, Throttle
+from thermocline_common.archive_probe import SETTLED_SECONDS, UNSETTLED_SECONDS
+from thermocline_common.pacing import PROBE_SECONDS, Courtesy, Throttle
 
 READ_SECONDS = 0.0025
 """400 reads a second."""
@@ -101,10 +101,12 @@ class World:
         documents, now = 0, 0.0
         while now < end:
             began = now
-            for _ in range(self.throttle.piece(250)):
+            piece = self.throttle.piece(250)
+            for _ in range(piece):
                 self.until(now)
                 self.worked = now = self.disk.read(now)
-                documents += 1
+            documents += piece
+            self.courtesy = self.courtesy.saw_piece(piece, now - began, now)
             rest = self.throttle.seconds(now - began)
             if now - self.alone > UNSETTLED_SECONDS:
                 rest = max(rest, SETTLED_SECONDS + 2 * PROBE_SECONDS)

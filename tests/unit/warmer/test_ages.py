@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from thermocline_warmer.plan.ages import AgeTypes, parse_sample
+from thermocline_warmer.plan.ages import AgeTypes, add_groups
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,10 @@ from thermocline_warmer.plan.ages import AgeTypes, parse_sample
     ],
 )
 def test_shares(counts: dict[str, int], percent: float | None, by_type: dict[str, Any]) -> None:
-    types = parse_sample({"_id": name, "count": n} for name, n in counts.items())
+    types = AgeTypes()
+    for name, n in counts.items():
+        types = add_groups(types, [{"_id": name, "count": n - 1}])
+        types = add_groups(types, [{"_id": name, "count": 1}])
     assert types == AgeTypes(counts)
     assert types.status() == {
         "notDatePercent": percent,

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-SAMPLE: Final = 1_000
+SAMPLE: Final = 200
+"""Enough for a percentage, and each may be a read of the archive's disk."""
 DATE: Final = "date"
 
 
@@ -38,11 +39,15 @@ class AgeTypes:
         }
 
 
-def sample_pipeline(path: str, size: int = SAMPLE) -> list[dict[str, Any]]:
-    """Counts a random sample's documents by the type of ``path``."""
-    return [{"$sample": {"size": size}}, {"$sortByCount": {"$type": f"${path}"}}]
+def group_by_type(path: str) -> list[dict[str, Any]]:
+    """A pipeline that counts documents by the type of ``path``."""
+    return [{"$sortByCount": {"$type": f"${path}"}}]
 
 
-def parse_sample(groups: Iterable[Mapping[str, Any]]) -> AgeTypes:
-    """From what :func:`sample_pipeline` answers."""
-    return AgeTypes({str(group["_id"]): int(group["count"]) for group in groups})
+def add_groups(types: AgeTypes, groups: Iterable[Mapping[str, Any]]) -> AgeTypes:
+    """With what :func:`group_by_type` answers about some more documents."""
+    counts = dict(types.counts)
+    for group in groups:
+        name = str(group["_id"])
+        counts[name] = counts.get(name, 0) + int(group["count"])
+    return AgeTypes(counts)
