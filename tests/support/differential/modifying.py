@@ -104,7 +104,9 @@ class Modifying(Writes):
             {"q": {**by_id, "tag": "A"}, "u": {"$inc": {"qty": 1}}, "collation": LOOSE},
         ]  # fmt: skip
         statement = self.random.choice(choices)
-        limit = COLLATED if "collation" in statement and has_letters(self.ids[index]) else None
+        # A stream's own collections can have a unique index over what is incremented.
+        uncertain = has_letters(self.ids[index]) or collection.own
+        limit = COLLATED if "collation" in statement and uncertain else None
         command = {"update": collection.name, "updates": [statement]}
         touched = (self.ids[index],)
         kind = "special update"

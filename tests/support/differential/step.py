@@ -13,7 +13,8 @@ class Limit(Enum):
 
     COLLATION = (
         115,
-        "ids that are equal under a collation can't be told from each other by removal records",
+        "ids that are equal under a collation can't be told from each other by removal records, and which "
+        "unique keys an update under one comes to can't be pinned",
     )
     UNTIERABLE = (115, "capped, time series, clustered collections and views can't be tiered")
     WRITES_TIERED = (20, "$out and $merge would write into the archive behind the fast tier's back")
