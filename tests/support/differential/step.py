@@ -13,8 +13,7 @@ class Limit(Enum):
 
     COLLATION = (
         115,
-        "ids that are equal under a collation can't be told from each other by removal records, and which "
-        "unique keys an update under one comes to can't be pinned",
+        "what is equal under a collation can't be told apart by removal records, nor unique keys pinned",
     )
     UNTIERABLE = (115, "capped, time series, clustered collections and views can't be tiered")
     WRITES_TIERED = (20, "$out and $merge would write into the archive behind the fast tier's back")
