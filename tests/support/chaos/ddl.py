@@ -12,7 +12,7 @@ from pymongo.read_concern import ReadConcern
 
 from support.chaos.clients import DATABASE
 from support.chaos.orders import ORDERS
-from support.chaos.record import Record, is_duplicate
+from support.chaos.record import SCHEMA, Record, is_duplicate
 
 SCRATCH: Final = ("scratch", "scratch2")
 LOOSE: Final = "loose"
@@ -64,7 +64,7 @@ class Ddl:
                 except PyMongoError as error:
                     self.failed += 1
                     if not (isinstance(error, OperationFailure) and error.code in INTERRUPTED):
-                        self._record.note("ddl", statement, began, error)
+                        self._record.note(SCHEMA, statement, began, error)
                 except AssertionError as error:
                     self._record.violate("DDL does what it says", statement, [error])
                 self._busy.clear()

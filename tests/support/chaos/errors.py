@@ -27,6 +27,15 @@ def outcome_of(
     return Outcome.WRONG
 
 
+def disk_is_full(error: BaseException) -> bool:
+    """Whether MongoDB says that its disk is full, and nothing else: by a code of its own, or a text alone."""
+    details = getattr(error, "details", None) or {}
+    refused = [*details.get("writeErrors", ()), *details.get("writeConcernErrors", ())] or [
+        {"code": getattr(error, "code", None), "errmsg": str(error)}
+    ]
+    return all(r.get("code") == 14031 or "No space left" in str(r.get("errmsg")) for r in refused)
+
+
 def name_of(error: Any) -> str:
     """Short enough to count, long enough to tell what it was."""
     code = getattr(error, "code", None)

@@ -15,11 +15,15 @@ from pymongo.errors import (
     PyMongoError,
 )
 
-from support.chaos.errors import name_of, outcome_of
+from support.chaos.errors import disk_is_full, name_of, outcome_of
 from support.chaos.histories import Attempt, Kind, Operation, Outcome, Violation
 
 if TYPE_CHECKING:
     from support.chaos.clients import Desk
+
+
+SCHEMA = "ddl"
+"""The client that creates, drops and renames collections."""
 
 
 class Record:
@@ -56,6 +60,9 @@ class Record:
             outcome = outcome_of(
                 _codes(error), _labels(error), isinstance(error, ConnectionFailure)
             )
+            if client == SCHEMA and disk_is_full(error):
+                # What is executed on the archive meets its full disk as with one MongoDB.
+                outcome = Outcome.RETRYABLE
         elif error is not None and not isinstance(error, PyMongoError):
             outcome, name = Outcome.WRONG, f"{type(error).__name__}: {error}"
         with self._lock:

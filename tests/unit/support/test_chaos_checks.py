@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+from pymongo.errors import BulkWriteError, OperationFailure, PyMongoError
 
 from support.chaos import checks
 from support.chaos.checks import Span
@@ -18,7 +19,7 @@ from support.chaos.evictions import (
 )
 from support.chaos.histories import Attempt, Kind, Operation, Outcome, Violation
 from support.chaos.linearizability import Judgement, judge
-from support.chaos.record import Record, Register
+from support.chaos.record import SCHEMA, Record, Register
 from support.chaos.report import last_line
 from support.chaos.rules import Effect, Rule, drops, effect_on
 
@@ -49,6 +50,31 @@ def promises(violations: list[Violation]) -> list[str]:
 )
 def test_kinds_of_errors(codes: Any, labels: Any, connection: bool, outcome: Outcome) -> None:
     assert outcome_of(codes, labels, connection) is outcome
+
+
+FULL = "28: No space left on device"
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (BulkWriteError({"writeErrors": [{"code": 8, "errmsg": FULL}], "writeConcernErrors": []}), Outcome.RETRYABLE),
+        (OperationFailure("OutOfDiskSpace", 14031), Outcome.RETRYABLE),
+        (
+            BulkWriteError(
+                {"writeErrors": [{"code": 8, "errmsg": FULL}], "writeConcernErrors": [{"code": 96, "errmsg": "x"}]}
+            ),
+            Outcome.WRONG,
+        ),
+        (OperationFailure("another", 8), Outcome.WRONG),
+    ],
+)  # fmt: skip
+def test_a_full_disk_is_met_where_commands_go_to_the_archive(
+    error: PyMongoError, outcome: Outcome
+) -> None:
+    record = Record()
+    assert record.note(SCHEMA, "rename", 0.0, error) is outcome
+    assert record.note("client-1", "update", 0.0, error) is Outcome.WRONG
 
 
 @pytest.mark.parametrize(
