@@ -1,6 +1,7 @@
 """Client transactions on tiered namespaces, through real services: section 4 of the architecture, cases F and M."""
 
 import datetime as dt
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -609,6 +610,38 @@ def test_malformed_and_unknown_transactions(two: Two) -> None:
     for fields in wrong:
         reply = one["bank"].command({**find, **fields}, check=False)
         assert reply["code"] in (14, 72), (fields, reply)
+
+
+REFUSED = {"k": {"$gte": re.compile("^a")}}
+REFUSED_WRITES: list[dict[str, Any]] = [
+    {"delete": "orders", "deletes": [{"q": REFUSED, "limit": 0}]},
+    {"delete": "orders", "deletes": [{"q": REFUSED, "limit": 1}]},
+    {"delete": "orders", "deletes": [{"q": {"_id": "none"}, "limit": 1}, {"q": REFUSED, "limit": 1}]},
+    {"update": "orders", "updates": [{"q": REFUSED, "u": {"$set": {"k": -1}}}]},
+    {"update": "orders", "updates": [{"q": REFUSED, "u": {"$inc": {"k": 1}}, "multi": True}]},
+    {"update": "orders", "updates": [{"q": REFUSED, "u": {"$set": {"v": 1}}, "upsert": True}]},
+    {"findAndModify": "orders", "query": REFUSED, "remove": True},
+    {"findAndModify": "orders", "query": REFUSED, "update": {"$set": {"k": -1}}},
+    {"findAndModify": "orders", "query": REFUSED, "update": {"$set": {"v": 1}}, "upsert": True},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", REFUSED_WRITES, ids=lambda c: next(iter(c)))
+def test_a_filter_that_the_server_refuses(
+    client: MongoClient[dict[str, Any]], bank: Thermocline, command: dict[str, Any]
+) -> None:
+    """The answer has one MongoDB's form, though the documents are looked for before the write."""
+    answers = []
+    with bank.fast.client() as plain:
+        for each in (client, plain):
+            transaction = RawTransaction()
+            answers.append(transaction.run(each, command, start=True))
+            assert transaction.commit(each)["code"] == 251
+    for answer in answers:
+        for name in ("$clusterTime", "operationTime", "electionId", "opTime"):
+            answer.pop(name, None)
+    assert answers[0] == answers[1]
+    assert 2 in (answers[1].get("code"), *(e["code"] for e in answers[1].get("writeErrors", ())))
 
 
 def test_cursors_within_a_transaction(client: MongoClient[dict[str, Any]]) -> None:

@@ -52,6 +52,10 @@ class Failed(Exception):
         return b"errorLabels" not in fields and number(fields.get(b"code")) != Code.Unauthorized
 
 
+class LookUpFailed(Failed):
+    """What F refused is not the client's command, but a look for the documents that it is about."""
+
+
 def bare(command: Command) -> Command:
     """The command without what makes it part of a session and a transaction."""
     return command.changed({name: None for name in _BARE if name in command.fields})
@@ -108,7 +112,10 @@ class Inside:
         *,
         limit: int = 0,
     ) -> list[bytes]:
-        """Raw documents that the transaction sees; ``fields``: more fields of the find command."""
+        """Raw documents that the transaction sees; ``fields``: more fields of the find command.
+
+        Raises :class:`LookUpFailed`.
+        """
         database, _, collection = namespace.partition(".")
         parts: dict[str, Any] = {
             "find": collection,
@@ -119,12 +126,14 @@ class Inside:
         if limit:
             parts |= {"limit": limit, "singleBatch": True}
         parts["$db"] = database
-        reply = await self.send(build(parts, self._pin.api))
-        documents, cursor_id = _batch(reply)
-        while cursor_id:
-            more = {"getMore": Int64(cursor_id), "collection": collection, "$db": database}
-            batch, cursor_id = _batch(await self.send(build(more, self._pin.api)))
-            documents += batch
+        try:
+            documents, cursor_id = _batch(await self.send(build(parts, self._pin.api)))
+            while cursor_id:
+                more = {"getMore": Int64(cursor_id), "collection": collection, "$db": database}
+                batch, cursor_id = _batch(await self.send(build(more, self._pin.api)))
+                documents += batch
+        except Failed as failed:
+            raise LookUpFailed(failed.reply) from None
         return documents
 
     async def matches(

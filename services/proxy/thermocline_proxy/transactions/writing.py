@@ -1,21 +1,24 @@
 """Writes in a transaction on F: F acts, then the archive is asked whether it held anything that counts."""
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Awaitable, Iterator, Sequence
 from typing import Any
 
 from bson.raw_bson import RawBSONDocument
+from pymongo.errors import OperationFailure
 
+from thermocline_common.errors import CommandError
 from thermocline_common.ids import DocId
 from thermocline_proxy.ports import Reply
 from thermocline_proxy.transactions.deleting import delete, find_and_remove
-from thermocline_proxy.transactions.inside import Failed
+from thermocline_proxy.transactions.inside import Failed, LookUpFailed
 from thermocline_proxy.transactions.statement import MOST_PROMOTED, Statement
 from thermocline_proxy.writes import inserts
 from thermocline_proxy.writes.changes import touches_unique
 from thermocline_proxy.writes.choice import narrow
 from thermocline_proxy.writes.filters import storable
 from thermocline_proxy.writes.refusal import refuse_long
-from thermocline_proxy.writes.replies import merge, parse_outcome
+from thermocline_proxy.writes.replies import error_codes, merge, parse_outcome, write_error
 from thermocline_proxy.writes.statements import KINDS, Batch, Kind, fields_of, number, parse_batch
 from thermocline_proxy.writes.targets import FindAndModifyTarget, StatementTarget, Target
 
@@ -42,12 +45,24 @@ async def _batch(statement: Statement, batch: Batch) -> Reply:
     parts: list[tuple[Sequence[int], bytes]] = []
     last: Reply | None = None
     for indexes in _groups(statement, batch):
-        last = await _piece(statement, batch, indexes)
+        try:
+            last = await _piece(statement, batch, indexes)
+        except LookUpFailed as failed:
+            if not failed.final:
+                raise
+            # A filter that the server refuses is the statement's error, not the command's.
+            last = _as_write_error(failed.reply, batch.kind)
         parts.append((indexes, last.raw))
         if parse_outcome(last.raw).failed:
             break  # any error ends a transaction
     assert last is not None
     return Reply(merge(parts), last.tier, last.member, last.operation_time)
+
+
+def _as_write_error(reply: Reply, kind: Kind) -> Reply:
+    fields = reply.decode()
+    error = CommandError(int(fields["code"]), str(fields["errmsg"]))
+    return dataclasses.replace(reply, raw=write_error(error, kind))
 
 
 def _groups(statement: Statement, batch: Batch) -> Iterator[list[int]]:
@@ -120,7 +135,8 @@ async def _update_one(statement: Statement, target: StatementTarget) -> Reply:
     outcome = parse_outcome(reply.raw)
     if outcome.failed:
         if target.upsert and not chosen:
-            await statement.expect_no_cold(target.query, target.lookup(), most=1)
+            looking = statement.expect_no_cold(target.query, target.lookup(), most=1)
+            await _unless_refused_alike(reply.raw, looking)
         return reply
     if outcome.n == 0 or outcome.upserted or target.ordered:
         most = MOST_PROMOTED + 1 if target.ordered else 1
@@ -160,7 +176,8 @@ async def _find_and_modify(statement: Statement, target: FindAndModifyTarget) ->
         reply = await statement.inside.send(command)
     except Failed as failed:
         if failed.final and (target.upsert or target.ordered):
-            await _nothing_cold(statement, target, matched=False)
+            looking = _nothing_cold(statement, target, matched=False)
+            await _unless_refused_alike(failed.reply.raw, looking)
         raise
     matched, inserted = _find_and_modify_outcome(reply.raw)
     await _nothing_cold(statement, target, matched=matched)
@@ -181,6 +198,15 @@ async def _nothing_cold(
         await statement.expect_no_cold(target.query, target.lookup(), most=MOST_PROMOTED + 1)
     elif not matched:
         await statement.expect_no_cold(target.query, target.lookup(), most=1)
+
+
+async def _unless_refused_alike(reply: bytes, looking: Awaitable[None]) -> None:
+    """Look for cold documents behind F's refusal ``reply``, unless the archive refuses the filter, too."""
+    try:
+        await looking
+    except OperationFailure as error:
+        if error.code not in error_codes(reply):
+            raise
 
 
 async def _ask_for_keys(statement: Statement, ids: Sequence[DocId]) -> None:

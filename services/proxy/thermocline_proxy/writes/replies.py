@@ -94,6 +94,12 @@ def duplicate_of_id(raw: bytes) -> bool:
     )
 
 
+def error_codes(raw: bytes) -> list[int]:
+    """Codes of what failed: the command as a whole, or its statements."""
+    entries = [entry for _, entry in parse_outcome(raw).errors] if succeeded(raw) else [raw]
+    return [number(fields_of(entry).get(b"code")) for entry in entries]
+
+
 def succeeded(raw: bytes) -> bool:
     """Whether the command as a whole was accepted (``ok: 1``)."""
     return truth(fields_of(raw).get(b"ok"))
