@@ -10,7 +10,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from thermocline_cli import kubectl
+from thermocline_cli import cluster, kubectl
 from thermocline_cli.__main__ import app
 from thermocline_cli.bundle import HIDDEN, cleaned, secret_names
 from thermocline_cli.kubectl import KubectlError
@@ -239,3 +239,57 @@ def test_progress_is_one_line() -> None:
         "phase Warming, ready True, warm 40%, lag <1s, coverage 0/1, shop.orders 40%, 2m left, "
         "waits for Secret archive-user: it isn't there"
     )
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        ("text", ["phase Warming", "waits for Secret", "phase Active"]),
+        ("json", ['"phase": "Warming"', '"phase": "Warming"', '"phase": "Active"']),
+        ("yaml", ["phase: Warming", "phase: Warming", "phase: Active"]),
+    ],
+)
+def test_watching_shows_each_change_once(
+    monkeypatch: pytest.MonkeyPatch, form: str, expected: list[str]
+) -> None:
+    answers = [
+        with_status(blockedOn=[]),
+        with_status(blockedOn=[]),
+        SHOP,
+        SHOP,
+        with_status(phase="Active"),
+    ]
+    left = iter(answers)
+    waited: list[float] = []
+
+    def run(self: kubectl.Kubectl, *words: str) -> str:
+        found = next(left, None)
+        if found is None:
+            raise KubectlError("the server is away")
+        return json.dumps(found)
+
+    monkeypatch.setattr(kubectl.Kubectl, "run", run)
+    monkeypatch.setattr("thermocline_cli.cluster.time.sleep", waited.append)
+    done = call("status", "shop", "--watch", "-o", form)
+    parts = {
+        "text": done.stdout.splitlines(),
+        "json": done.stdout.splitlines(),
+        "yaml": done.stdout.split("---\n")[1:],
+    }[form]
+    assert len(parts) == len(expected)
+    for part, text in zip(parts, expected, strict=True):
+        assert text in part
+    assert waited == [cluster.WATCH_SECONDS] * len(answers)
+    assert done.exit_code == 1
+    assert "the server is away" in done.output
+
+
+def test_watching_ends_with_the_keyboard(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    play(get_tiered=SHOP)
+    monkeypatch.setattr("thermocline_cli.cluster.time.sleep", interrupted)
+    done = call("status", "shop", "--watch")
+    assert done.exit_code == 0
+    assert "phase Warming" in done.stdout
