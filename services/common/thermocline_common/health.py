@@ -3,6 +3,8 @@
 import logging
 from collections.abc import Callable, Mapping
 
+from thermocline_common.logs import redact
+
 log = logging.getLogger(__name__)
 
 
@@ -36,14 +38,15 @@ class Heartbeat:
 class Problems:
     """What is wrong now, by key; each change is logged once.
 
-    A text names the thing, the reason and what to do, and never holds a secret.
+    A text names the thing, the reason and what to do.
     """
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
 
     def set(self, key: str, text: str) -> None:
-        """``text`` is wrong now under ``key``."""
+        """``text`` is wrong now under ``key``; secrets in it, of a library's error perhaps, are taken out."""
+        text = redact(text)
         if self._texts.get(key) != text:
             self._texts[key] = text
             log.warning("problem: %s", text, extra={"problem": key})

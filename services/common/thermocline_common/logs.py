@@ -4,6 +4,8 @@ import datetime as dt
 import json
 import logging
 import sys
+import threading
+import types
 from typing import Any, Final
 
 from thermocline_common.uri import render
@@ -58,8 +60,28 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(entry, ensure_ascii=False, default=str)
 
 
+def _uncaught(
+    kind: type[BaseException], error: BaseException, trace: types.TracebackType | None
+) -> None:
+    if issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, trace)
+        return
+    logging.getLogger(__name__).critical("the process fails", exc_info=(kind, error, trace))
+
+
+def _uncaught_in_thread(found: threading.ExceptHookArgs) -> None:
+    if found.exc_value is not None and not issubclass(found.exc_type, SystemExit):
+        exc_info = (found.exc_type, found.exc_value, found.exc_traceback)
+        logging.getLogger(__name__).critical("a thread fails", exc_info=exc_info)
+
+
 def configure(level: str = "info") -> None:
-    """Send everything at or above ``level`` to standard error as JSON; libraries from warnings up."""
+    """Send everything at or above ``level`` to standard error as JSON; libraries from warnings up.
+
+    What nobody catches, too: Python's own traceback would tell secrets.
+    """
+    sys.excepthook = _uncaught
+    threading.excepthook = _uncaught_in_thread
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     root = logging.getLogger()

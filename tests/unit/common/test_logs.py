@@ -1,5 +1,6 @@
 import json
 import logging
+import subprocess
 import sys
 from typing import Any
 
@@ -62,3 +63,53 @@ def test_short_secrets_would_hide_everything() -> None:
 
 def test_objects_without_json_are_written_as_text() -> None:
     assert line("x", extra={"path": object})["path"].startswith("<class")
+
+
+PLANTED = """
+import asyncio, sys, threading
+from thermocline_common import logs
+from thermocline_common.health import Problems
+logs.configure()
+logs.add_secret("geheim-es")
+
+def fail():
+    raise ValueError("no log-in with geheim-es at mongodb://u:p@ss@h/?x=1")
+
+async def forgotten():
+    asyncio.get_running_loop().create_task(asyncio.to_thread(fail))
+    asyncio.get_running_loop().call_soon(fail)
+    await asyncio.sleep(0.2)
+    import gc; gc.collect()
+
+where = sys.argv[1]
+if where == "main":
+    fail()
+elif where == "thread":
+    thread = threading.Thread(target=fail)
+    thread.start()
+    thread.join()
+elif where == "task":
+    asyncio.run(forgotten())
+elif where == "problem":
+    try:
+        fail()
+    except ValueError as error:
+        problems = Problems()
+        problems.set("x", str(error))
+        print(problems.current, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("where", ["main", "thread", "task", "problem"])
+def test_no_secret_in_what_nobody_catches(where: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PLANTED, where], capture_output=True, text=True, check=False
+    )
+    told = done.stdout + done.stderr
+    assert "no log-in with *** at mongodb://***@h/?x=1" in told
+    assert "geheim-es" not in told.replace('logs.add_secret("geheim-es")', "")
+    assert "p@ss@h" not in told
+    if where != "problem":
+        lines = [json.loads(text) for text in done.stderr.splitlines()]
+        assert any("Traceback" in found.get("error", "") for found in lines)
+    assert (done.returncode != 0) is (where == "main")
