@@ -264,7 +264,13 @@ def main() -> int:
         member.restart()  # an empty cache
         spec = {"warmer": {"mode": "Paused"}, "proxy": {"lease": "5s"}}
         system = Thermocline(
-            fast, archive, [POLICY], spec=spec, environment=HASTE, directory=Path(directory)
+            fast,
+            archive,
+            [POLICY],
+            pace="Auto",
+            spec=spec,
+            environment=HASTE,
+            directory=Path(directory),
         )
         system.start()
         try:

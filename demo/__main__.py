@@ -65,6 +65,7 @@ def world(
         thermocline = Thermocline(
             fast, archive, spec["collections"], spec=rest, directory=directory,
             lease=spec.get("proxy", {}).get("lease", "5s"), evictor=spec["evictor"]["mode"],
+            pace="Auto",
         )  # fmt: skip
         yield stack.enter_context(thermocline), spec
 

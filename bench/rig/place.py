@@ -205,6 +205,7 @@ class Place:
             self.archive,
             [policy],
             lease="5s",
+            pace="Auto",
             spec={"warmer": {"mode": "Paused"}, **spec},
             directory=folder,
         )

@@ -65,6 +65,10 @@ class Manifest:
         self.write({**self.spec, **fields})
 
 
+AT_ONCE = 100_000
+"""``pace`` where it isn't what a test is about: ``Auto`` begins slowly, until it knows what it costs readers."""
+
+
 class ServiceProcess:
     """One service: ``python -m thermocline_<name>``."""
 
@@ -164,6 +168,7 @@ class Thermocline:
         mode: str = "Active",
         evictor: str = "Running",
         lease: str = "500ms",
+        pace: str | int = AT_ONCE,
         spec: Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
         directory: Path | None = None,
@@ -196,7 +201,8 @@ class Thermocline:
                 **tiers,
                 "collections": list(collections),
                 "proxy": {"lease": lease, "drainTimeout": "2s"},
-                "evictor": {"mode": evictor},
+                "evictor": {"mode": evictor, "pace": pace},
+                "warmer": {"pace": pace},
                 **(spec or {}),
             },
         )

@@ -170,6 +170,7 @@ class Cluster:
                 self.archive,
                 self._collections,
                 lease=self._lease,
+                pace="Auto",
                 roles=("readWriteAnyDatabase", "dbAdminAnyDatabase"),  # the latter for collMod
                 environment=haste(self.announce),
                 directory=self._services_directory(),
