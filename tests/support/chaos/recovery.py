@@ -63,8 +63,9 @@ def recoveries(blows: Sequence[Blow], attempts: Iterable[Attempt]) -> list[Recov
     found = []
     for number, blow in enumerate(blows):
         until = blows[number + 1].began if number + 1 < len(blows) else blow.began + GAP
-        near = [a for a in known if a.ended > blow.began and a.began < until]
-        ends = [min(a.ended, until) for a in near if _disturbed(a)]
+        # What ends after the next fault was disturbed by that one.
+        near = [a for a in known if blow.began < a.ended <= until]
+        ends = [a.ended for a in near if _disturbed(a)]
         election = None if blow.elected is None else blow.elected - blow.began
         late = blow.began + LATE + (election or 0.0)
         found.append(

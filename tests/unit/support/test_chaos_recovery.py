@@ -28,7 +28,7 @@ def test_from_the_fault_to_the_end_of_what_it_disturbed() -> None:
         attempt(23.5, 27),  # slow, into the second one
     ]
     assert recoveries(blows, attempts) == [
-        Recovery("kill", 3.0, 14.0, None, ("  6.5..  6.6 c read", " 13.5.. 17.0 c read")),
+        Recovery("kill", 3.0, 16.6 - 10, None, ("  6.5..  6.6 c read",)),
         Recovery("elect", 3.0, 3.0, 2.0),
     ]
 
