@@ -88,6 +88,22 @@ NOT_PRIMARY: frozenset[int] = frozenset(
 """The server that answered so is (or was) not the primary: look for the primary again, then retry."""
 
 
+INTERRUPTIONS: frozenset[int] = frozenset(
+    {
+        Code.LockTimeout,
+        Code.MaxTimeMSExpired,
+        Code.ExceededTimeLimit,
+        Code.ClientDisconnect,
+        Code.InterruptedAtShutdown,
+        Code.Interrupted,
+        Code.InterruptedDueToReplStateChange,
+        237,  # CursorKilled
+        290,  # TransactionExceededLifetimeLimitSeconds
+    }
+)
+"""MongoDB's category of that name: they end a batch of writes as a whole, and are no statement's own error."""
+
+
 class ThermoclineError(Exception):
     """Base of every exception of ours; its text is written for the person who runs Thermocline."""
 

@@ -6,11 +6,13 @@ import bson
 import pytest
 from pymongo.errors import AutoReconnect, ExecutionTimeout, OperationFailure
 
+from thermocline_common.coverage import Tier
 from thermocline_common.errors import CommandError
 from thermocline_common.ids import DocId
 from thermocline_proxy.commands.command import Command
-from thermocline_proxy.ports import Identity, Request
+from thermocline_proxy.ports import Identity, Reply, Request
 from thermocline_proxy.transactions.handler import Transactions
+from thermocline_proxy.transactions.inside import LookUpFailed
 from thermocline_proxy.transactions.pins import Pin
 from thermocline_proxy.transactions.refusals import TRANSIENT
 from thermocline_proxy.transactions.statement import Cold
@@ -62,3 +64,19 @@ async def test_whatever_passes_can_be_repeated(
         await transactions._ending(cast("Pin", None), request, work())
     assert (caught.value.code, caught.value.labels) == (code, TRANSIENT)
     assert transactions.aborted
+
+
+@pytest.mark.parametrize(
+    ("fields", "of_statement"),
+    [
+        ({"code": 2}, True),  # BadValue: the filter
+        ({"code": 291}, True),  # NoQueryExecutionPlans: the hint
+        ({"code": 50}, False),  # maxTimeMS ends the whole batch
+        ({"code": 11601}, False),
+        ({"code": 13}, False),
+        ({"code": 112, "errorLabels": ["TransientTransactionError"]}, False),
+    ],
+)
+def test_whose_error_a_look_up_met(fields: dict[str, Any], of_statement: bool) -> None:
+    raw = bson.encode({"ok": 0.0, "errmsg": "x", **fields})
+    assert LookUpFailed(Reply(raw, Tier.FAST, "h:1")).of_statement is of_statement

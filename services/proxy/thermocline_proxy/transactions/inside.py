@@ -7,7 +7,7 @@ from bson.int64 import Int64
 from bson.raw_bson import RawBSONDocument
 
 from thermocline_common.coverage import Tier
-from thermocline_common.errors import Code
+from thermocline_common.errors import INTERRUPTIONS, Code
 from thermocline_common.ids import DocId, elements, in_filter
 from thermocline_common.portions import portions
 from thermocline_proxy.commands.command import Command, build, element, raw_element
@@ -54,6 +54,11 @@ class Failed(Exception):
 
 class LookUpFailed(Failed):
     """What F refused is not the client's command, but a look for the documents that it is about."""
+
+    @property
+    def of_statement(self) -> bool:
+        """Whether the statement's filter is at fault, so that one MongoDB would answer with a write error."""
+        return self.final and number(fields_of(self.reply.raw).get(b"code")) not in INTERRUPTIONS
 
 
 def bare(command: Command) -> Command:

@@ -48,9 +48,8 @@ async def _batch(statement: Statement, batch: Batch) -> Reply:
         try:
             last = await _piece(statement, batch, indexes)
         except LookUpFailed as failed:
-            if not failed.final:
+            if not failed.of_statement:
                 raise
-            # A filter that the server refuses is the statement's error, not the command's.
             last = _as_write_error(failed.reply, batch.kind)
         parts.append((indexes, last.raw))
         if parse_outcome(last.raw).failed:
