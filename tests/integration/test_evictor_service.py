@@ -38,7 +38,7 @@ def load(archive: ReplicaSet, count: int = 2_000) -> None:
 @pytest.fixture
 def running(fast: ReplicaSet, archive: ReplicaSet) -> Iterator[Thermocline]:
     load(archive)
-    system = Thermocline(fast, archive, POLICIES, environment=QUICK)
+    system = Thermocline(fast, archive, POLICIES, pace="Auto", environment=QUICK)
     try:
         system.start(SERVICES)
         with system.logs_on_failure():
@@ -144,7 +144,7 @@ def test_a_tier_that_is_down_is_told_and_work_goes_on_afterwards(
 ) -> None:
     fast, archive = make_replica_set("fast"), make_replica_set("archive")
     load(archive, 500)
-    system = Thermocline(fast, archive, POLICIES, environment=QUICK)
+    system = Thermocline(fast, archive, POLICIES, pace="Auto", environment=QUICK)
     try:
         system.start(SERVICES)
         wait_until("orders warm", lambda: warm(system), 90)
@@ -174,7 +174,7 @@ def test_with_logins_other_keys_and_the_archives_clock_ahead(
 ) -> None:
     """Under the services' least privileges; without logins foreign cluster times are simply accepted."""
     load(secure_archive, 500)
-    system = Thermocline(secure_fast, secure_archive, POLICIES, environment=QUICK)
+    system = Thermocline(secure_fast, secure_archive, POLICIES, pace="Auto", environment=QUICK)
     try:
         system.start(SERVICES)
         with system.logs_on_failure():
