@@ -119,7 +119,7 @@ def keep_logs(cluster: Cluster, seed: int) -> Path:
 
 SAMPLE = Options(
     seed=107,
-    seconds=50,
+    seconds=90,
     kinds=frozenset(
         {
             Fault.KILL_SERVICE, Fault.FREEZE_SERVICE, Fault.SECOND_COPY, Fault.KILL_MEMBER,
